@@ -1,0 +1,12 @@
+# Flags that every target of the project shares. No -march: kernels are chosen at run time.
+add_library(iha_flags INTERFACE)
+target_compile_features(iha_flags INTERFACE cxx_std_20)
+target_compile_options(iha_flags INTERFACE -Wall -Wextra)
+if(IHA_WARNINGS_AS_ERRORS)
+  target_compile_options(iha_flags INTERFACE -Werror)
+endif()
+if(IHA_SANITIZE)
+  target_compile_options(iha_flags INTERFACE -fsanitize=${IHA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(iha_flags INTERFACE -fsanitize=${IHA_SANITIZE})
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)

@@ -1,0 +1,1 @@
+// Owns the precompiled header of everything above the torch line (cmake/torch.cmake).

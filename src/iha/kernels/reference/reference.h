@@ -1,0 +1,48 @@
+// The oracle: pseudo-head attention in float64 by plain loops, forward, backward and weights, written to be read next
+// to the formulas of docs/operator.md. Every other path is tested against it. Not for speed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "iha/kernels/problem.h"
+
+namespace iha::reference {
+
+// Contiguous float64 arrays; null where an optional one is absent.
+struct Inputs {
+  const double* query = nullptr;     // [B, Hq, Nq, d]
+  const double* key = nullptr;       // [B, Hkv, Nk, d]
+  const double* value = nullptr;     // [B, Hkv, Nk, dv]
+  const double* alpha_q = nullptr;   // [Hq, Hq, P]
+  const double* alpha_k = nullptr;   // [Hkv, Hkv, P]
+  const double* alpha_v = nullptr;   // [Hkv, Hkv, P]
+  const double* collapse = nullptr;  // [Hq, P] or [Hq, Hq, P], by problem.collapse
+  const double* sinks = nullptr;     // [Hq]
+};
+
+struct Outputs {
+  std::vector<double> out;    // [B, Hq, Nq, dv]
+  std::vector<double> parts;  // [B, Hq, Nq, P, dv]
+  std::vector<double> lse;    // [B, Hq, Nq, P]
+};
+
+// The upstream gradients: those of sum(out * grad.out) + sum(parts * grad.parts) + sum(lse * grad.lse), the last over
+// pseudo-queries that see a key. Null: zero.
+struct Upstream {
+  const double* out = nullptr;
+  const double* parts = nullptr;
+  const double* lse = nullptr;
+};
+
+// Shapes of the inputs of the same name; empty where the input is absent.
+struct Gradients {
+  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+};
+
+Outputs forward(const Problem& problem, const Inputs& inputs);
+Gradients backward(const Problem& problem, const Inputs& inputs, const Upstream& upstream);
+// Softmax weights (without dropout) of the query rows `rows`: [B, Hq, R, P, Nk, P].
+std::vector<double> weights(const Problem& problem, const Inputs& inputs, const std::vector<int64_t>& rows);
+
+}  // namespace iha::reference

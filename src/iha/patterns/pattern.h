@@ -1,0 +1,80 @@
+// Which keys a head lets a query see, as a small value, and how lists of heads are composed. The predicate here is
+// the definition; everything faster (counts, tiles) is checked against it. Not here: text (parse.h), counting (count.h).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace iha {
+
+enum class Step : uint8_t {
+  kNone,
+  kRelative,  // (i - j) mod K = 0
+  kAbsolute,  // j mod K = 0
+};
+
+// With i the query's and j the key's absolute token position, j is visible when all of these hold:
+//   -left <= j - i <= right,  the step's condition,  floor(i / chunk) = floor(j / chunk) where chunk > 0;
+// or when j is one of the first `first` tokens (of the query's document where there are documents; j < first
+// otherwise), and j <= i where the pattern is causal.
+struct Pattern {
+  static constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+
+  int64_t left = kUnbounded;
+  int64_t right = kUnbounded;
+  Step step = Step::kNone;
+  int64_t every = 1;  // K of the step
+  int64_t chunk = 0;  // 0: no chunks
+  int64_t first = 0;
+
+  // Causal means right window 0, whatever the pattern is called.
+  bool causal() const { return right == 0; }
+  // The pattern with the `+first:count` modifier. Throws std::invalid_argument if count < 0.
+  Pattern with_first(int64_t count) const;
+  friend bool operator==(const Pattern&, const Pattern&) = default;
+};
+
+// The builders throw std::invalid_argument for negative windows and for K or C below 1.
+Pattern global();
+Pattern causal();
+Pattern sliding(int64_t window);                       // `window` tokens on each side
+Pattern causal_sliding(int64_t window);                // self and `window` before
+Pattern window(int64_t left, int64_t right);
+Pattern strided(int64_t step);
+Pattern causal_strided(int64_t step);
+Pattern every(int64_t step);
+Pattern causal_every(int64_t step);
+Pattern chunked(int64_t tokens);
+Pattern causal_chunked(int64_t tokens);
+
+// The base of the predicate: everything but the first tokens.
+bool base_visible(const Pattern& pattern, int64_t query, int64_t key);
+// The whole predicate without documents. Positions may be negative (a query offset), keys are >= 0.
+bool visible(const Pattern& pattern, int64_t query, int64_t key);
+
+// One entry a head, or one entry for all heads: `causal()` serves any number of heads, `causal() * 1` exactly one.
+class PatternList {
+ public:
+  PatternList() : PatternList(global()) {}
+  PatternList(const Pattern& pattern) : heads_{pattern}, for_all_(true) {}  // NOLINT: meant to be implicit
+  PatternList(std::vector<Pattern> one_per_head) : heads_(std::move(one_per_head)) {}  // NOLINT
+
+  bool for_all() const { return for_all_; }
+  const std::vector<Pattern>& entries() const { return heads_; }
+  // One pattern a head. Throws std::invalid_argument naming both counts where they differ.
+  std::vector<Pattern> expand(int64_t heads) const;
+  friend bool operator==(const PatternList&, const PatternList&) = default;
+
+ private:
+  std::vector<Pattern> heads_;
+  bool for_all_ = false;
+};
+
+// `causal() * 4 + sliding(64) * 4 + global()`: in a sum an entry without a count is one head.
+PatternList operator*(const Pattern& pattern, int64_t count);
+PatternList operator*(int64_t count, const Pattern& pattern);
+PatternList operator+(const PatternList& left, const PatternList& right);
+
+}  // namespace iha
