@@ -1,0 +1,68 @@
+// How one attention layer mixes its heads, as a small value with a name for the command line and a place in
+// JSON files, and the schedules that give every layer of a model its mixer. Not here: the layer itself (nn/).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "iha/nn/interleaved_head_attention.h"
+#include "iha/patterns/pattern.h"
+
+namespace iha::models {
+
+// Kinds:
+//   plain        ordinary heads, one pattern for all
+//   modes        ordinary heads, one pattern a head
+//   averaged     pseudo-heads side by side, averaged (the published `IHAAttention`)
+//   interleaved  pseudo-heads interleaved into the sequence (arXiv:2602.21371)
+//   mixed        ordinary heads whose q, k, v are mixed over heads before the softmax
+// A field that is 0 or empty means the kind's own choice; `resolved` writes it out.
+struct MixerConfig {
+  std::string kind = "plain";
+  int64_t heads = 4;
+  int64_t kv_heads = 0;      // 0: as many as heads
+  int64_t head_dim = 0;      // 0: d_model / heads
+  int64_t pseudo_heads = 0;  // 0: as many as heads for averaged and interleaved, 1 for the others
+  PatternList patterns = global();
+  std::string rope = "none";  // none, token, virtual
+  double rope_theta = 10000.0;
+  std::string collapse = {};     // mean, per_head, global; empty: mean for averaged, else global
+  std::string mixing_init = {};  // identity_noise, normal, random; empty: identity_noise
+  double mixing_noise = 0.3;     // standard deviation of the noise of identity_noise
+  double dropout = 0.0;          // on attention weights, in training
+  bool sinks = false;            // a learned sink logit a head
+  bool bit_linear = false;       // every projection a BitLinear
+  friend bool operator==(const MixerConfig&, const MixerConfig&) = default;
+};
+
+// The names of the kinds, in the order of the list above.
+const std::vector<std::string>& mixer_kinds();
+
+// The configuration with every defaulted field written out for a layer of width `d_model`. Throws
+// c10::ValueError naming the field that does not fit: an unknown kind, heads that do not divide d_model,
+// several patterns for `plain`, pseudo-heads for a kind that has none.
+MixerConfig resolved(const MixerConfig& config, int64_t d_model);
+
+// The options of the layer. `autoregressive`: patterns that see the future are refused, naming the heads.
+nn::InterleavedHeadAttentionOptions layer_options(const MixerConfig& config, int64_t d_model,
+                                                  bool autoregressive);
+
+// JSON: an object with the fields above, patterns in their text form. Reading takes absent fields for their
+// defaults and throws std::invalid_argument for unknown ones.
+void to_json(nlohmann::json& json, const MixerConfig& config);
+void from_json(const nlohmann::json& json, MixerConfig& config);
+
+// The window of the paper's local layers, N / (2 P^2) tokens (self not counted). Throws c10::ValueError where
+// it is 0.
+int64_t paper_window(int64_t tokens, int64_t pseudo_heads);
+
+// `layers` mixers for an autoregressive model that reads `tokens` tokens at a time. `name` is a kind, which
+// then serves every layer, or `paper`: four local interleaved layers, of causal windows `paper_window`, to
+// one of plain causal heads, beginning with the local ones. `base` gives heads, pseudo-heads, RoPE, dropout
+// and so on; its `patterns` serve every layer but those of `paper`.
+std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers, int64_t tokens,
+                                        const MixerConfig& base);
+
+}  // namespace iha::models

@@ -1,0 +1,75 @@
+// A bidirectional tagger of the cells of square grids: every cell is a token, every token gets one logit. The
+// model of the relation-composition comparison, and a small encoder for any m x m table of symbols.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "iha/models/cost.h"
+#include "iha/models/mixer.h"
+
+namespace iha::models {
+
+struct TokenTaggerConfig {
+  int64_t values = 2;    // symbols a cell may hold
+  int64_t max_side = 5;  // largest m: rows and columns that have an embedding
+  int64_t d_model = 64;
+  // What is around the attention of a layer:
+  //   bare           x' = attention(x)
+  //   residual_norm  x' = LayerNorm(x + attention(x))
+  //   pre_norm       x' = x + attention(RMSNorm(x)), then the same with a feed-forward; a last RMSNorm
+  std::string layer = "bare";
+  int64_t feed_forward = 0;  // hidden width of pre_norm's feed-forward; 0: 4 d_model
+  bool free_embedding =
+      false;  // one more learned vector for each (row, column), so that positions need not add up
+  std::vector<MixerConfig> layers = {MixerConfig{}};
+  friend bool operator==(const TokenTaggerConfig&, const TokenTaggerConfig&) = default;
+};
+
+void to_json(nlohmann::json& json, const TokenTaggerConfig& config);
+void from_json(const nlohmann::json& json, TokenTaggerConfig& config);
+
+// A padded batch of grids, N tokens each. Padding holds any valid numbers.
+struct GridTokens {
+  torch::Tensor values;   // int64 [B, N]
+  torch::Tensor rows;     // int64 [B, N]
+  torch::Tensor columns;  // int64 [B, N]
+  torch::Tensor lengths;  // int64 [B]: tokens of each grid; undefined: all N
+};
+
+// x = value[v] + row[r] + column[c] (+ free[r, c]), all N(0, 1) at first; the layers; a linear read-out to
+// one logit.
+class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
+ public:
+  // Throws c10::ValueError naming the field that does not fit.
+  explicit TokenTaggerImpl(TokenTaggerConfig config);
+
+  void reset() override;
+  void reset_parameters();
+  void pretty_print(std::ostream& stream) const override;
+
+  // Logits [B, N]; those of padding mean nothing and no other cell depends on padding.
+  torch::Tensor forward(const GridTokens& input);
+
+  // Forward FLOPs of one grid of `tokens` cells.
+  Flops flops(int64_t tokens) const;
+
+  const TokenTaggerConfig config;  // every defaulted field written out
+
+ private:
+  torch::nn::Embedding value_{nullptr}, row_{nullptr}, column_{nullptr}, free_{nullptr};
+  torch::nn::ModuleList layers_{nullptr};
+  torch::nn::ModuleList norms_{
+      nullptr};  // LayerNorm a layer (residual_norm), the last RMSNorm (pre_norm), or none
+  torch::nn::Linear readout_{nullptr};
+};
+TORCH_MODULE(TokenTagger);
+
+}  // namespace iha::models
