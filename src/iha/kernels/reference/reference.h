@@ -1,5 +1,5 @@
-// The oracle: pseudo-head attention in float64 by plain loops, forward, backward and weights, written to be read next
-// to the formulas of docs/operator.md. Every other path is tested against it. Not for speed.
+// The oracle: pseudo-head attention in float64 by plain loops, forward, backward and weights, written to be
+// read next to the formulas of docs/operator.md. Every other path is tested against it. Not for speed.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Outputs {
   std::vector<double> lse;    // [B, Hq, Nq, P]
 };
 
-// The upstream gradients: those of sum(out * grad.out) + sum(parts * grad.parts) + sum(lse * grad.lse), the last over
-// pseudo-queries that see a key. Null: zero.
+// The upstream gradients: those of sum(out * grad.out) + sum(parts * grad.parts) + sum(lse * grad.lse), the
+// last over pseudo-queries that see a key. Null: zero.
 struct Upstream {
   const double* out = nullptr;
   const double* parts = nullptr;
@@ -44,5 +44,17 @@ Outputs forward(const Problem& problem, const Inputs& inputs);
 Gradients backward(const Problem& problem, const Inputs& inputs, const Upstream& upstream);
 // Softmax weights (without dropout) of the query rows `rows`: [B, Hq, R, P, Nk, P].
 std::vector<double> weights(const Problem& problem, const Inputs& inputs, const std::vector<int64_t>& rows);
+
+// The same by sequences, for callers that spread them over threads. `inputs` and `upstream` point at the
+// slices of sequence b ([Hq, Nq, d], ...), outputs and gradients are its slices, and gradients of alpha_*,
+// collapse and sinks its share of the sum over the batch. The problem is checked already.
+Inputs sequence_of(const Problem& problem, Inputs inputs, int64_t b);
+Outputs forward_sequence(const Problem& problem, const Visibility& visible, const Inputs& inputs, int64_t b);
+Gradients backward_sequence(const Problem& problem, const Visibility& visible, const Inputs& inputs,
+                            const Upstream& upstream, int64_t b);
+// Gradients of alpha_*, collapse and sinks of the whole batch, all zero; the others are left empty.
+Gradients zero_shared(const Problem& problem, const Inputs& inputs);
+// Adds a sequence's share of these to `total`.
+void add_shared(Gradients& total, const Gradients& share);
 
 }  // namespace iha::reference
