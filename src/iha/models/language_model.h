@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <vector>
 
 #include "iha/models/cost.h"
@@ -22,10 +23,10 @@ namespace iha::models {
 struct LanguageModelConfig {
   int64_t vocabulary = 256;
   int64_t d_model = 128;
-  int64_t feed_forward = 0;  // hidden width; 0: 4 d_model
-  int64_t context = 256;     // tokens of a training window; generation reads the last `context` tokens
-  bool tied = true;          // the read-out is the transposed embedding
-  double dropout = 0.0;      // on the residual branches; on attention weights: MixerConfig::dropout
+  std::optional<int64_t> feed_forward = std::nullopt;  // hidden width; absent: 4 d_model
+  int64_t context = 256;  // tokens of a training window; generation reads the last `context` tokens
+  bool tied = true;       // the read-out is the transposed embedding
+  double dropout = 0.0;   // on the residual branches; on attention weights: MixerConfig::dropout
   std::vector<MixerConfig> layers;
   friend bool operator==(const LanguageModelConfig&, const LanguageModelConfig&) = default;
 };
@@ -34,10 +35,10 @@ void to_json(nlohmann::json& json, const LanguageModelConfig& config);
 void from_json(const nlohmann::json& json, LanguageModelConfig& config);
 
 struct SamplingOptions {
-  int64_t tokens = 200;      // to generate
-  double temperature = 1.0;  // 0: always the most probable token
-  int64_t top_k = 0;         // draw from the k most probable tokens; 0: from all
-  uint64_t seed = 0;         // of a stream of its own; torch's generator is not touched
+  int64_t tokens = 200;                         // to generate
+  double temperature = 1.0;                     // 0: always the most probable token
+  std::optional<int64_t> top_k = std::nullopt;  // draw from the k most probable tokens; absent: from all
+  uint64_t seed = 0;                            // of a stream of its own; torch's generator is not touched
 };
 
 class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,22 +19,25 @@ namespace iha::models {
 //   averaged     pseudo-heads side by side, averaged (the published `IHAAttention`)
 //   interleaved  pseudo-heads interleaved into the sequence (arXiv:2602.21371)
 //   mixed        ordinary heads whose q, k, v are mixed over heads before the softmax
-// A field that is 0 or empty means the kind's own choice; `resolved` writes it out.
+// An absent field means the kind's own choice; `resolved` writes it out.
 struct MixerConfig {
   std::string kind = "plain";
   int64_t heads = 4;
-  int64_t kv_heads = 0;      // 0: as many as heads
-  int64_t head_dim = 0;      // 0: d_model / heads
-  int64_t pseudo_heads = 0;  // 0: as many as heads for averaged and interleaved, 1 for the others
+  std::optional<int64_t> kv_heads = std::nullopt;  // absent: as many as heads
+  std::optional<int64_t> head_dim = std::nullopt;  // absent: d_model / heads
+  std::optional<int64_t> pseudo_heads =
+      std::nullopt;  // absent: as heads for averaged and interleaved, else 1
   PatternList patterns = global();
-  std::string rope = "none";  // none, token, virtual
+  std::optional<std::string> rope = std::nullopt;  // none, token, virtual; absent: none
   double rope_theta = 10000.0;
-  std::string collapse = {};     // mean, per_head, global; empty: mean for averaged, else global
-  std::string mixing_init = {};  // identity_noise, normal, random; empty: identity_noise
-  double mixing_noise = 0.3;     // standard deviation of the noise of identity_noise
-  double dropout = 0.0;          // on attention weights, in training
-  bool sinks = false;            // a learned sink logit a head
-  bool bit_linear = false;       // every projection a BitLinear
+  std::optional<std::string> collapse =
+      std::nullopt;  // mean, per_head, global; absent: mean for averaged, else global
+  std::optional<std::string> mixing_init =
+      std::nullopt;           // identity_noise, normal, random, warm_start; absent: the first
+  double mixing_noise = 0.3;  // standard deviation of the noise of identity_noise
+  double dropout = 0.0;       // on attention weights, in training
+  bool sinks = false;         // a learned sink logit a head
+  bool bit_linear = false;    // every projection a BitLinear
   friend bool operator==(const MixerConfig&, const MixerConfig&) = default;
 };
 
@@ -60,8 +64,9 @@ int64_t paper_window(int64_t tokens, int64_t pseudo_heads);
 
 // `layers` mixers for an autoregressive model that reads `tokens` tokens at a time. `name` is a kind, which
 // then serves every layer, or `paper`: four local interleaved layers, of causal windows `paper_window`, to
-// one of plain causal heads, beginning with the local ones. `base` gives heads, pseudo-heads, RoPE, dropout
-// and so on; its `patterns` serve every layer but those of `paper`.
+// one of plain causal heads, beginning with the local ones. `base` gives heads, pseudo-heads, dropout and so
+// on, and the patterns of every layer but those of `paper`; without a `rope` interleaved layers turn virtual
+// positions and others tokens. Throws c10::ValueError for an unknown name, listing the names.
 std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers, int64_t tokens,
                                         const MixerConfig& base);
 

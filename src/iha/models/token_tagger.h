@@ -9,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct TokenTaggerConfig {
   //   residual_norm  x' = LayerNorm(x + attention(x))
   //   pre_norm       x' = x + attention(RMSNorm(x)), then the same with a feed-forward; a last RMSNorm
   std::string layer = "bare";
-  int64_t feed_forward = 0;  // hidden width of pre_norm's feed-forward; 0: 4 d_model
+  std::optional<int64_t> feed_forward = std::nullopt;  // hidden width in pre_norm; absent: 4 d_model
   bool free_embedding =
       false;  // one more learned vector for each (row, column), so that positions need not add up
   std::vector<MixerConfig> layers = {MixerConfig{}};

@@ -32,7 +32,7 @@ class RandomStarts {
   RandomStarts(int64_t bound, uint64_t seed);
   std::vector<int64_t> next(int64_t n);
   int64_t position() const { return position_; }
-  void seek(int64_t position) { position_ = position; }
+  void seek(int64_t position);
 
  private:
   int64_t bound_;
