@@ -17,7 +17,7 @@ using JsonScalar = std::variant<bool, int64_t, double, std::string>;
 using JsonRecord = std::vector<std::pair<std::string, JsonScalar>>;
 
 // The record as one line without its end, keys in the given order, numbers as short as they read back
-// exactly. Throws std::invalid_argument for text that is not UTF-8.
+// exactly. Bytes that are not UTF-8 become U+FFFD.
 std::string to_json(const JsonRecord& record);
 
 // Appends to `path` (its folder is made if absent); each line is flushed at once. A last line without an end,
