@@ -46,9 +46,16 @@ class TernaryLinearImpl : public torch::nn::Cloneable<TernaryLinearImpl> {
   void pretty_print(std::ostream& stream) const override;
   // x [.., in] -> [.., out]: bit for bit what the BitLinear it was baked from gives.
   torch::Tensor forward(const torch::Tensor& x);
+  // Everything but `ternary`, which stays int8.
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  using Module::to;
 
   BitLinearOptions options;
   torch::Tensor ternary, scale, bias;  // bias is undefined where absent
+
+ private:
+  void keep_int8();
 };
 TORCH_MODULE(TernaryLinear);
 

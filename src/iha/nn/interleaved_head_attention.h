@@ -58,7 +58,7 @@ struct InterleavedHeadAttentionOptions {
   TORCH_ARG(std::optional<int64_t>, kv_heads) = std::nullopt;      // Hkv, divides H; absent: H
   TORCH_ARG(std::optional<int64_t>, head_dim) = std::nullopt;      // d; absent: D / H
   TORCH_ARG(std::optional<int64_t>, pseudo_heads) = std::nullopt;  // P; absent: H. 1: plain heads
-  TORCH_ARG(bool, mixing) = true;  // learned alpha_q, alpha_k, alpha_v; false needs P = 1
+  TORCH_ARG(bool, mixing) = true;  // learned alpha_q, alpha_k, alpha_v; without it P is 1
   TORCH_ARG(PatternList, patterns) = global();
   TORCH_ARG(std::string, layout) = "interleaved";  // or "parallel"
   TORCH_ARG(std::string, order) = "flat";          // or "token"

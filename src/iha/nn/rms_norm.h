@@ -37,5 +37,6 @@ TORCH_MODULE(RMSNorm);
 // `kind`: "rms" -> RMSNorm, "layer" -> torch::nn::LayerNorm with scale and shift. Throws c10::ValueError for
 // others.
 torch::nn::AnyModule make_norm(const std::string& kind, int64_t width, double eps = 1e-5);
+void reset_norm(torch::nn::AnyModule& norm);  // of make_norm: scale 1, shift 0
 
 }  // namespace iha::nn
