@@ -41,14 +41,14 @@ struct SamplingOptions {
   uint64_t seed = 0;                            // of a stream of its own; torch's generator is not touched
 };
 
+// Parameters: embedding, blocks.<n> (nn::TransformerBlock: blocks.0.attention.alpha_q), norm, readout.
 class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
  public:
   // Throws c10::ValueError naming the field that does not fit; patterns that see the future are refused,
   // naming layer and heads.
   explicit LanguageModelImpl(LanguageModelConfig config);
 
-  void reset() override;
-  void reset_parameters();
+  void reset() override;  // new parameters, drawn from torch's generator
   void pretty_print(std::ostream& stream) const override;
 
   // tokens int64 [B, N] -> logits [B, N, vocabulary]: those at n are of token n + 1 and depend on tokens 0..n
@@ -69,7 +69,9 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   const LanguageModelConfig config;  // every defaulted field written out
 
  private:
+  // The residual stream after the first `layers` blocks, [B, N, d_model].
   torch::Tensor hidden(const torch::Tensor& tokens, const torch::Tensor& documents, int64_t layers);
+  torch::Tensor read_out(const torch::Tensor& x);
 
   torch::nn::Embedding embedding_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};

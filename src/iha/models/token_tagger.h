@@ -45,6 +45,7 @@ struct GridTokens {
   torch::Tensor lengths;  // int64 [B]: tokens of each grid; undefined: all N
 };
 
+// Parameters: value, row, column, free, layers.<n> (a layer of nn/: layers.0.alpha_q), norms.<n>, readout.
 // x = value[v] + row[r] + column[c] (+ free[r, c]), all N(0, 1) at first; the layers; a linear read-out to
 // one logit.
 class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
@@ -52,8 +53,7 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
   // Throws c10::ValueError naming the field that does not fit.
   explicit TokenTaggerImpl(TokenTaggerConfig config);
 
-  void reset() override;
-  void reset_parameters();
+  void reset() override;  // new parameters, drawn from torch's generator
   void pretty_print(std::ostream& stream) const override;
 
   // Logits [B, N]; those of padding mean nothing and no other cell depends on padding.

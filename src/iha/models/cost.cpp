@@ -1,0 +1,44 @@
+#include "iha/models/cost.h"
+
+#include "iha/patterns/count.h"
+
+namespace iha::models {
+
+Flops& Flops::operator+=(const Flops& other) {
+  projections += other.projections;
+  mixing += other.mixing;
+  attention += other.attention;
+  return *this;
+}
+
+Flops attention_flops(const nn::InterleavedHeadAttentionOptions& options, int64_t tokens) {
+  const nn::InterleavedHeadAttentionOptions layer = nn::resolve(options);
+  const int64_t heads = layer.heads(), kv_heads = *layer.kv_heads(), width = *layer.head_dim();
+  const int64_t pseudo_heads = *layer.pseudo_heads();
+  Flops flops;
+  // Query and output maps of H d channels, key and value maps of Hkv d.
+  flops.projections = 2 * tokens * layer.d_model() * 2 * (heads + kv_heads) * width;
+  if (layer.mixing()) {
+    const int64_t mixed = heads * heads + 2 * kv_heads * kv_heads;
+    int64_t collapsed = 0;
+    if (layer.collapse() == "global") collapsed = heads * heads;
+    if (layer.collapse() == "per_head" || (layer.collapse() == "mean" && pseudo_heads > 1)) collapsed = heads;
+    flops.mixing = 2 * tokens * (mixed + collapsed) * pseudo_heads * width;
+  }
+  for (const Pattern& pattern : layer.patterns().expand(heads)) {
+    flops.attention += 4 * width *
+                       visible_pseudo_pairs(pattern, tokens, tokens, 0, pseudo_heads,
+                                            layer.layout() == "interleaved", layer.order() == "flat");
+  }
+  return flops;
+}
+
+int64_t parameter_count(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    if (parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
+}  // namespace iha::models

@@ -1,0 +1,73 @@
+#include "iha/models/variants.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace iha::models {
+namespace {
+
+// As many plain heads of the same width as fit into the FLOPs of interleaved ones.
+int64_t equal_compute_heads(const TokenTaggerConfig& interleaved) {
+  const int64_t tokens = interleaved.max_side * interleaved.max_side, width = interleaved.d_model;
+  const int64_t budget = attention_flops(layer_options(interleaved.layers[0], width, false), tokens).total();
+  MixerConfig plain;
+  plain.heads = 1;
+  plain.head_dim = resolved(interleaved.layers[0], width).head_dim;
+  return std::max<int64_t>(1, budget / attention_flops(layer_options(plain, width, false), tokens).total());
+}
+
+std::string one_of(const std::vector<CompositionVariant>& variants) {
+  std::string names;
+  for (const CompositionVariant& variant : variants) names += (names.empty() ? "" : ", ") + variant.name;
+  return names;
+}
+
+}  // namespace
+
+std::vector<CompositionVariant> composition_variants(const CompositionScale& scale) {
+  constexpr double kPlainRate = 0.003, kMixedRate = 0.006, kNormRate = 0.02;
+  TokenTaggerConfig base;
+  base.max_side = scale.max_side;
+  base.d_model = scale.d_model;
+  base.layers[0].heads = scale.heads;
+  const auto with_kind = [&](const char* kind) {
+    TokenTaggerConfig config = base;
+    config.layers[0].kind = kind;
+    if (config.layers[0].kind != "mixed") config.layers[0].pseudo_heads = scale.pseudo_heads;
+    return config;
+  };
+
+  TokenTaggerConfig eight = base;
+  eight.layers[0].heads = 8;
+  TokenTaggerConfig eight_free = eight;
+  eight_free.free_embedding = true;
+  TokenTaggerConfig norm = base;
+  norm.layer = "residual_norm";
+  TokenTaggerConfig averaged = with_kind("averaged");
+  TokenTaggerConfig interleaved = with_kind("interleaved");
+  TokenTaggerConfig equal = base;
+  equal.layers[0].heads = equal_compute_heads(interleaved);
+  equal.layers[0].head_dim = scale.d_model / scale.heads;
+
+  return {{"plain", "ordinary heads, nothing around them", base, kPlainRate},
+          {"plain_8", "8 ordinary heads, each narrower", eight, kPlainRate},
+          {"plain_8_free", "the same, with one learned vector more for every cell's position", eight_free,
+           kPlainRate},
+          {"plain_residual_norm", "ordinary heads, then residual and LayerNorm", norm, kNormRate},
+          {"plain_equal_compute", "as many ordinary heads as interleaved heads' FLOPs pay for", equal,
+           kPlainRate},
+          {"mixed", "ordinary heads whose queries, keys and values are mixed over heads", with_kind("mixed"),
+           kMixedRate},
+          {"averaged", "pseudo-heads side by side, averaged", std::move(averaged), kMixedRate},
+          {"interleaved", "pseudo-heads interleaved into the sequence", std::move(interleaved), kMixedRate}};
+}
+
+CompositionVariant composition_variant(const std::string& name, const CompositionScale& scale) {
+  const std::vector<CompositionVariant> variants = composition_variants(scale);
+  const auto found = std::ranges::find(variants, name, &CompositionVariant::name);
+  TORCH_CHECK_VALUE(found != variants.end(), "iha::models::composition_variant: `", name,
+                    "`, expected one of ", one_of(variants));
+  return *found;
+}
+
+}  // namespace iha::models
