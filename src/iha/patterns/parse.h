@@ -8,8 +8,8 @@
 
 namespace iha {
 
-// Throws std::invalid_argument naming the position (1-based column), what was found and what was expected, with the
-// nearest mode's name where a mode is misspelt.
+// Throws std::invalid_argument naming the position (1-based column), what was found and what was expected,
+// with the nearest mode's name where a mode is misspelt.
 PatternList parse_patterns(std::string_view text);
 Pattern parse_pattern(std::string_view text);  // one mode, no count
 

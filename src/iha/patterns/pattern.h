@@ -1,10 +1,12 @@
-// Which keys a head lets a query see, as a small value, and how lists of heads are composed. The predicate here is
-// the definition; everything faster (counts, tiles) is checked against it. Not here: text (parse.h), counting (count.h).
+// Which keys a head lets a query see, as a small value, and how lists of heads are composed. The predicate
+// here is the definition; everything faster (counts, tiles) is checked against it. Not here: text (parse.h),
+// counting (count.h).
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace iha {
@@ -39,8 +41,8 @@ struct Pattern {
 // The builders throw std::invalid_argument for negative windows and for K or C below 1.
 Pattern global();
 Pattern causal();
-Pattern sliding(int64_t window);                       // `window` tokens on each side
-Pattern causal_sliding(int64_t window);                // self and `window` before
+Pattern sliding(int64_t window);         // `window` tokens on each side
+Pattern causal_sliding(int64_t window);  // self and `window` before
 Pattern window(int64_t left, int64_t right);
 Pattern strided(int64_t step);
 Pattern causal_strided(int64_t step);
@@ -49,22 +51,31 @@ Pattern causal_every(int64_t step);
 Pattern chunked(int64_t tokens);
 Pattern causal_chunked(int64_t tokens);
 
+// Throws std::invalid_argument, naming `operator_name`, for values that no predicate has: negative windows,
+// chunks or first tokens, a step below 1. Any combination of the others is a pattern, even one without a name
+// in the grammar.
+void check(const Pattern& pattern, std::string_view operator_name);
+
 // The base of the predicate: everything but the first tokens.
 bool base_visible(const Pattern& pattern, int64_t query, int64_t key);
 // The whole predicate without documents. Positions may be negative (a query offset), keys are >= 0.
 bool visible(const Pattern& pattern, int64_t query, int64_t key);
 
-// One entry a head, or one entry for all heads: `causal()` serves any number of heads, `causal() * 1` exactly one.
+// One entry a head, or one entry for all heads: `causal()` serves any number of heads, `causal() * 1` exactly
+// one.
 class PatternList {
  public:
+  // More heads than this are taken for a slip, so that `causal*999999999999` allocates nothing.
+  static constexpr int64_t kMaxHeads = 65536;
+
   PatternList() : PatternList(global()) {}
   PatternList(const Pattern& pattern) : heads_{pattern}, for_all_(true) {}  // NOLINT: meant to be implicit
   PatternList(std::vector<Pattern> one_per_head) : heads_(std::move(one_per_head)) {}  // NOLINT
 
   bool for_all() const { return for_all_; }
   const std::vector<Pattern>& entries() const { return heads_; }
-  // One pattern a head. Throws std::invalid_argument naming both counts where they differ.
-  std::vector<Pattern> expand(int64_t heads) const;
+  // One pattern a head. Throws std::invalid_argument naming the operator and both counts where they differ.
+  std::vector<Pattern> expand(int64_t heads, std::string_view operator_name = "iha::PatternList") const;
   friend bool operator==(const PatternList&, const PatternList&) = default;
 
  private:
@@ -72,7 +83,8 @@ class PatternList {
   bool for_all_ = false;
 };
 
-// `causal() * 4 + sliding(64) * 4 + global()`: in a sum an entry without a count is one head.
+// `causal() * 4 + sliding(64) * 4 + global()`: in a sum an entry without a count is one head. Both
+// throw std::invalid_argument for a count below 1 or more than kMaxHeads heads.
 PatternList operator*(const Pattern& pattern, int64_t count);
 PatternList operator*(int64_t count, const Pattern& pattern);
 PatternList operator+(const PatternList& left, const PatternList& right);

@@ -1,0 +1,134 @@
+#include "iha/patterns/pattern.h"
+
+#include "iha/core/error.h"
+#include "iha/patterns/arithmetic.h"
+
+namespace iha {
+namespace {
+
+void check_at_least(int64_t value, int64_t least, const char* function, const char* argument) {
+  check(value >= least, "iha::", function, ": ", argument, " is ", value, ", expected at least ", least);
+}
+
+Pattern with_step(Pattern pattern, Step step, int64_t every, const char* function) {
+  check_at_least(every, 1, function, "the step");
+  pattern.step = step;
+  pattern.every = every;
+  return pattern;
+}
+
+Pattern with_chunk(Pattern pattern, int64_t tokens, const char* function) {
+  check_at_least(tokens, 1, function, "the chunk");
+  pattern.chunk = tokens;
+  return pattern;
+}
+
+void append(std::vector<Pattern>& heads, const std::vector<Pattern>& more) {
+  const auto total = static_cast<int64_t>(heads.size() + more.size());
+  check(total <= PatternList::kMaxHeads, "iha::PatternList: ", total, " heads, expected at most ",
+        PatternList::kMaxHeads);
+  heads.insert(heads.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Pattern Pattern::with_first(int64_t count) const {
+  check_at_least(count, 0, "Pattern::with_first", "the number of first tokens");
+  Pattern pattern = *this;
+  pattern.first = count;
+  return pattern;
+}
+
+Pattern global() {
+  return {};
+}
+
+Pattern causal() {
+  return {.right = 0};
+}
+
+Pattern sliding(int64_t window) {
+  check_at_least(window, 0, "sliding", "the window");
+  return {.left = window, .right = window};
+}
+
+Pattern causal_sliding(int64_t window) {
+  check_at_least(window, 0, "causal_sliding", "the window");
+  return {.left = window, .right = 0};
+}
+
+Pattern window(int64_t left, int64_t right) {
+  check_at_least(left, 0, "window", "the left window");
+  check_at_least(right, 0, "window", "the right window");
+  return {.left = left, .right = right};
+}
+
+Pattern strided(int64_t step) {
+  return with_step(global(), Step::kRelative, step, "strided");
+}
+Pattern causal_strided(int64_t step) {
+  return with_step(causal(), Step::kRelative, step, "causal_strided");
+}
+Pattern every(int64_t step) {
+  return with_step(global(), Step::kAbsolute, step, "every");
+}
+Pattern causal_every(int64_t step) {
+  return with_step(causal(), Step::kAbsolute, step, "causal_every");
+}
+Pattern chunked(int64_t tokens) {
+  return with_chunk(global(), tokens, "chunked");
+}
+Pattern causal_chunked(int64_t tokens) {
+  return with_chunk(causal(), tokens, "causal_chunked");
+}
+
+void check(const Pattern& pattern, std::string_view operator_name) {
+  const auto at_least = [&](int64_t value, int64_t least, const char* what) {
+    check(value >= least, operator_name, ": a pattern's ", what, " is ", value, ", expected at least ",
+          least);
+  };
+  at_least(pattern.left, 0, "left window");
+  at_least(pattern.right, 0, "right window");
+  at_least(pattern.every, 1, "step");
+  at_least(pattern.chunk, 0, "chunk");
+  at_least(pattern.first, 0, "number of first tokens");
+}
+
+bool base_visible(const Pattern& pattern, int64_t query, int64_t key) {
+  const int64_t ahead = key - query;
+  if (ahead < -pattern.left || ahead > pattern.right) return false;
+  if (pattern.step == Step::kRelative && ahead % pattern.every != 0) return false;
+  if (pattern.step == Step::kAbsolute && key % pattern.every != 0) return false;
+  return pattern.chunk == 0 || floor_div(query, pattern.chunk) == floor_div(key, pattern.chunk);
+}
+
+bool visible(const Pattern& pattern, int64_t query, int64_t key) {
+  const bool is_first = key < pattern.first && (!pattern.causal() || key <= query);
+  return is_first || base_visible(pattern, query, key);
+}
+
+std::vector<Pattern> PatternList::expand(int64_t heads, std::string_view operator_name) const {
+  check(heads >= 0, operator_name, ": ", heads, " heads, expected at least 0");
+  if (for_all_) return std::vector<Pattern>(heads, heads_.front());
+  check(static_cast<int64_t>(heads_.size()) == heads, operator_name, ": patterns for ", heads_.size(),
+        " heads, expected ", heads, " (one a head) or a single one without a count");
+  return heads_;
+}
+
+PatternList operator*(const Pattern& pattern, int64_t count) {
+  check(count >= 1 && count <= PatternList::kMaxHeads, "iha::PatternList: a pattern for ", count,
+        " heads, expected 1 to ", PatternList::kMaxHeads);
+  return std::vector<Pattern>(count, pattern);
+}
+
+PatternList operator*(int64_t count, const Pattern& pattern) {
+  return pattern * count;
+}
+
+PatternList operator+(const PatternList& left, const PatternList& right) {
+  std::vector<Pattern> heads = left.entries();
+  append(heads, right.entries());
+  return heads;
+}
+
+}  // namespace iha
