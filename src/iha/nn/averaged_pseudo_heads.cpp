@@ -50,11 +50,15 @@ void IHAAttentionImpl::reset() {
   q_mix = register_parameter("q_mix", torch::empty({rows, heads}));
   k_mix = register_parameter("k_mix", torch::empty({rows, heads}));
   v_mix = register_parameter("v_mix", torch::empty({rows, heads}));
-  reset_parameters();
+  reset_mixing();
 }
 
 void IHAAttentionImpl::reset_parameters() {
   for (auto* projection : {&q_proj, &k_proj, &v_proj, &out_proj}) reset_projection(*projection);
+  reset_mixing();
+}
+
+void IHAAttentionImpl::reset_mixing() {
   for (auto* mix : {&q_mix, &k_mix, &v_mix}) torch::nn::init::normal_(*mix, 0, 0.02);
 }
 

@@ -50,6 +50,9 @@ class IHAAttentionImpl : public torch::nn::Cloneable<IHAAttentionImpl> {
   torch::nn::AnyModule q_proj, k_proj, v_proj, out_proj;  // without bias
   // [H * P, H]: row h * P + p makes pseudo-head p of head h.
   torch::Tensor q_mix, k_mix, v_mix;
+
+ private:
+  void reset_mixing();
 };
 TORCH_MODULE(IHAAttention);
 

@@ -117,12 +117,16 @@ void InterleavedHeadAttentionImpl::reset() {
     collapse = register_parameter("collapse", torch::empty({heads, heads, pseudo_heads}));
   }
   if (options.sinks()) sinks = register_parameter("sinks", torch::empty({heads}));
-  reset_parameters();
+  reset_own_parameters();
 }
 
 void InterleavedHeadAttentionImpl::reset_parameters() {
-  torch::NoGradGuard no_grad;
   for (auto* projection : {&q_proj, &k_proj, &v_proj, &out_proj}) reset_projection(*projection);
+  reset_own_parameters();
+}
+
+void InterleavedHeadAttentionImpl::reset_own_parameters() {
+  torch::NoGradGuard no_grad;
   if (options.mixing()) {
     fill_mixing(alpha_q, options, false);
     fill_mixing(alpha_k, options, false);

@@ -103,7 +103,7 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
   explicit InterleavedHeadAttentionImpl(InterleavedHeadAttentionOptions options);
 
   void reset() override;
-  void reset_parameters();
+  void reset_parameters();  // draws anew what construction draws, in the same order
   void pretty_print(std::ostream& stream) const override;
 
   // x [B, N, D] -> [B, N, D]. Throws c10::ValueError for shapes that do not fit.
@@ -125,6 +125,7 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(AttentionCall())})
 
  private:
+  void reset_own_parameters();  // all but the projections
   AttentionOptions attention_options(const AttentionCall& call) const;
 };
 
