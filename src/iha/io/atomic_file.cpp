@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "iha/core/error.h"
+
 namespace iha::io {
 namespace {
 
@@ -90,7 +92,7 @@ Bytes read_whole(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path target)
     : target_(std::move(target)),
-      temporary_(folder_of(target_) / ("." + target_.filename().string() + ".tmp")),
+      temporary_(folder_of(target_) / text(".", target_.filename().string(), ".tmp")),
       descriptor_(open_locked(temporary_)) {}
 
 AtomicFile::~AtomicFile() {

@@ -12,6 +12,9 @@ namespace {
 
 using Shape = CaseReader::Shape;
 constexpr int64_t kAny = CaseReader::kAny;
+// Tensors without elements take no bytes, so a small file may name any size. Sequences, heads and
+// pseudo-heads get memory of their own all the same, hence a bound for them.
+constexpr int64_t kMostRows = int64_t{1} << 20;
 
 // Runs `read`, whose errors do not know the file yet.
 template <class Read>
@@ -45,6 +48,9 @@ void read_sizes(CaseReader& reader, AttentionCase& result) {
   const DoubleArray& value = result.inputs["v"] =
       reader.input("v", {problem.batch, problem.key_heads, problem.keys, kAny});
   problem.value_dim = value.shape[3];
+  for (const int64_t rows : {problem.batch, problem.query_heads, problem.key_heads}) {
+    check(rows <= kMostRows, reader.name(), ": ", rows, " sequences or heads, expected at most ", kMostRows);
+  }
 }
 
 void read_mixing(CaseReader& reader, AttentionCase& result) {
@@ -57,6 +63,8 @@ void read_mixing(CaseReader& reader, AttentionCase& result) {
     pseudo_heads = alpha.shape[2];
   }
   problem.pseudo_heads = pseudo_heads == kAny ? 1 : pseudo_heads;
+  check(problem.pseudo_heads <= kMostRows, reader.name(), ": ", problem.pseudo_heads,
+        " pseudo-heads, expected at most ", kMostRows);
 
   const std::string kind = reader.choice("collapse", {"mean", "per_head", "global"});
   if (kind == "mean") return;  // a tensor `collapse` then is one too many, which finish() says
@@ -76,6 +84,7 @@ void read_rope(CaseReader& reader, Rope& rope) {
         ": rope_freqs with rope = none, expected rope = token or virtual");
   if (frequencies) {
     rope.frequencies = reader.float64("rope_freqs", {kAny}).values;
+    check(!rope.frequencies.empty(), reader.name(), ": rope_freqs has no element, expected one or more");
     reader.value("rope_theta");  // allowed, not read
   } else {
     rope.theta = reader.number("rope_theta").value_or(rope.theta);

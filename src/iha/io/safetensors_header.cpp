@@ -216,6 +216,8 @@ uint64_t bytes_of(TensorType type, const std::vector<int64_t>& shape, std::strin
 
 Header parse_header(std::string_view json, uint64_t data_bytes, std::string_view file) {
   check(json.starts_with('{'), file, ": the header does not begin with '{'");
+  // The parser takes a NUL for the end of its input and would not look at what follows.
+  check(json.find('\0') == std::string_view::npos, file, ": the header is not JSON in UTF-8: it has a NUL");
   HeaderReader reader(file);
   nlohmann::json::sax_parse(json, &reader);
   Header header = reader.take();
