@@ -66,7 +66,7 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   // Forward FLOPs of one sequence.
   Flops flops(int64_t tokens) const;
 
-  const LanguageModelConfig config;  // every defaulted field written out
+  LanguageModelConfig config;  // every defaulted field written out
 
  private:
   // The residual stream after the first `layers` blocks, [B, N, d_model].

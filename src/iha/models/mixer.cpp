@@ -178,8 +178,11 @@ std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers,
     MixerConfig mixer = base;
     const bool global_layer = paper && (layer + 1) % kPeriod == 0;
     mixer.kind = !paper ? name : global_layer ? "plain" : "interleaved";
-    if (!has_pseudo_heads(mixer.kind)) mixer.pseudo_heads = std::nullopt;
-    if (!has_mixing(mixer.kind)) mixer.collapse = mixer.mixing_init = std::nullopt;
+    if (!has_pseudo_heads(mixer.kind)) mixer.pseudo_heads.reset();
+    if (!has_mixing(mixer.kind)) {
+      mixer.collapse.reset();
+      mixer.mixing_init.reset();
+    }
     if (paper) {
       mixer.patterns = global_layer
                            ? causal()

@@ -62,7 +62,7 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
   // Forward FLOPs of one grid of `tokens` cells.
   Flops flops(int64_t tokens) const;
 
-  const TokenTaggerConfig config;  // every defaulted field written out
+  TokenTaggerConfig config;  // every defaulted field written out
 
  private:
   torch::nn::Embedding value_{nullptr}, row_{nullptr}, column_{nullptr}, free_{nullptr};
