@@ -127,6 +127,8 @@ const Fault kFaults[] = {
     {"sliding:3.5", R"(column 10: found ".5", expected "*count")"},
     {"sliding:9223372036854775808", "expected W of sliding:W, an integer of at most 9223372036854775807"},
     {"sliding:99999999999999999999999999", "an integer of at most 9223372036854775807"},
+    {"sliding:184467440737095516160",
+     "an integer of at most 9223372036854775807"},  // 2^64, which wraps to 0, by 10
     {"window:3", R"(column 9: found the end, expected ":R", as in window:L:R)"},
     {"window:3:", "column 10: found the end, expected R of window:L:R, an integer of at least 0"},
     {"window:3:4:5", R"(column 11: found ":5", expected "*count")"},

@@ -1,0 +1,45 @@
+#include "iha/schedule/documents.h"
+
+#include <algorithm>
+#include <cassert>
+#include <unordered_map>
+
+namespace iha {
+namespace {
+
+DocumentSpan join(const DocumentSpan& a, const DocumentSpan& b) {
+  return {.least_document = std::min(a.least_document, b.least_document),
+          .greatest_document = std::max(a.greatest_document, b.greatest_document),
+          .least_rank = std::min(a.least_rank, b.least_rank)};
+}
+
+}  // namespace
+
+DocumentIndex::DocumentIndex(std::span<const int64_t> numbers)
+    : tokens_(static_cast<int64_t>(numbers.size())), tree_(2 * numbers.size()) {
+  struct Document {
+    int64_t index = 0;
+    int64_t tokens = 0;
+  };
+  std::unordered_map<int64_t, Document> documents;
+  for (int64_t token = 0; token < tokens_; ++token) {
+    const auto next = static_cast<int64_t>(documents.size());
+    Document& document = documents.try_emplace(numbers[token], Document{.index = next}).first->second;
+    tree_[tokens_ + token] = {document.index, document.index, document.tokens++};
+  }
+  for (int64_t node = tokens_ - 1; node > 0; --node) tree_[node] = join(tree_[2 * node], tree_[2 * node + 1]);
+}
+
+DocumentSpan DocumentIndex::span(int64_t begin, int64_t end) const {
+  assert(0 <= begin && begin < end && end <= tokens_);
+  DocumentSpan result = tree_[tokens_ + begin];
+  // From the leaves up: a right child at the left edge and a left child at the right edge have no parent
+  // inside.
+  for (int64_t left = tokens_ + begin, right = tokens_ + end; left < right; left /= 2, right /= 2) {
+    if (left % 2 == 1) result = join(result, tree_[left++]);
+    if (right % 2 == 1) result = join(result, tree_[--right]);
+  }
+  return result;
+}
+
+}  // namespace iha

@@ -1,0 +1,40 @@
+// The document numbers of one sequence, prepared once, so that the documents and the first tokens of any tile
+// are found without reading its tokens. Not here: what a pattern makes of them (tiles.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace iha {
+
+// Of a range of tokens: the documents lie between the least and the greatest (both occur), and no token has
+// fewer tokens of its own document before it than least_rank.
+struct DocumentSpan {
+  int64_t least_document = 0;
+  int64_t greatest_document = 0;
+  int64_t least_rank = 0;
+
+  bool one_document() const { return least_document == greatest_document; }
+};
+
+class DocumentIndex {
+ public:
+  // `numbers` [N]: any values, in any order, and they may return. O(N) time, 48 bytes a token.
+  explicit DocumentIndex(std::span<const int64_t> numbers);
+
+  int64_t tokens() const { return tokens_; }
+  // Tokens [begin, end), 0 <= begin < end <= tokens(). Documents are counted in the order in which they first
+  // occur, whatever their numbers. O(log(end - begin)).
+  DocumentSpan span(int64_t begin, int64_t end) const;
+  // How many tokens of the same document come before `token`: it is a first token where this is below the
+  // pattern's `first`.
+  int64_t rank(int64_t token) const { return tree_[tokens_ + token].least_rank; }
+
+ private:
+  int64_t tokens_;
+  std::vector<DocumentSpan>
+      tree_;  // node k joins 2k and 2k + 1; leaf of token t at tokens_ + t; node 0 unused
+};
+
+}  // namespace iha
