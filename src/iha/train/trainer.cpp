@@ -139,9 +139,9 @@ TrainingResult Trainer::run(const TrainerHooks& hooks) {
       if (result.last->best) state_.best = result.last->metrics.front().value;
       state_.evaluations_since_best = result.last->best ? 0 : state_.evaluations_since_best + 1;
       if (hooks.on_evaluation) hooks.on_evaluation(*result.last);
-      save(result.last->best);
+      save_checkpoint(result.last->best);
     } else if (due(state_.step, settings_.checkpoint_every)) {
-      save(/*best=*/false);
+      save_checkpoint();
     }
   }
   result.steps = state_.step;
@@ -155,7 +155,7 @@ bool Trainer::finished() const {
   return out_of_patience || state_.step >= settings_.schedule.steps;
 }
 
-void Trainer::save(bool best) {
+void Trainer::save_checkpoint(bool best) {
   if (keeps_checkpoints_) checkpoints_.save(model_, *optimizer_, state_, best);
 }
 

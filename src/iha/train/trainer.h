@@ -77,12 +77,15 @@ class Trainer {
   // All steps that are left, with evaluations and checkpoints when they are due.
   TrainingResult run(const TrainerHooks& hooks = {});
 
+  // Writes a checkpoint of the present step; without a folder nothing.
+  void save_checkpoint(bool best = false);
+
+  torch::optim::AdamW& optimizer() { return *optimizer_; }
   const TrainingState& state() const { return state_; }
   const CheckpointFolder& checkpoints() const { return checkpoints_; }
 
  private:
   bool finished() const;
-  void save(bool best);
   void refuse_unless_finite(double value, const char* what) const;
 
   torch::nn::Module& model_;
