@@ -1,0 +1,57 @@
+// Whole calls of the operator for tests: a problem with random data for every array it may have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "iha/core/philox.h"
+#include "iha/kernels/problem.h"
+#include "iha/kernels/reference/reference.h"
+
+namespace iha::testing {
+
+struct Shape {
+  int64_t batch = 1, query_heads = 1, key_heads = 1, queries = 1, keys = 1, head_dim = 1, value_dim = 1;
+  int64_t pseudo_heads = 1;
+};
+
+// Defaults resolved as the operator does: scale 1 / sqrt(d), queries at the end of the keys.
+Problem make_problem(const Shape& shape, const std::vector<Pattern>& patterns = {global()});
+
+enum Present : unsigned { kNothing = 0, kAlphaQ = 1, kAlphaK = 2, kAlphaV = 4, kAlphas = 7, kSinks = 8 };
+
+// A problem with standard normal data; upstream gradients included.
+struct Call {
+  Problem problem;
+  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  std::vector<double> grad_out, grad_parts, grad_lse;
+
+  Call(Problem problem, unsigned present, uint64_t seed);
+  reference::Inputs inputs() const;
+  reference::Upstream upstream() const;
+  reference::Outputs forward() const { return reference::forward(problem, inputs()); }
+  reference::Gradients backward() const { return reference::backward(problem, inputs(), upstream()); }
+};
+
+// A call with everything drawn: sizes up to `most_tokens`, patterns, layout, order, RoPE, collapse, scope,
+// what is present. The same seed gives the same call everywhere.
+Call random_call(uint64_t seed, int64_t most_tokens = 9);
+
+// What the call is, for messages.
+std::string describe(const Problem& problem);
+
+// Calls visit(name, member of the first, member of the second ...) for each of the eight arrays.
+template <class Visit>
+void for_each_array(const reference::Gradients& left, const reference::Gradients& right, Visit visit) {
+  visit("query", left.query, right.query);
+  visit("key", left.key, right.key);
+  visit("value", left.value, right.value);
+  visit("alpha_q", left.alpha_q, right.alpha_q);
+  visit("alpha_k", left.alpha_k, right.alpha_k);
+  visit("alpha_v", left.alpha_v, right.alpha_v);
+  visit("collapse", left.collapse, right.collapse);
+  visit("sinks", left.sinks, right.sinks);
+}
+
+}  // namespace iha::testing
