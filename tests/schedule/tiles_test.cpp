@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr int64_t kSize = 40;        // keys and queries go up to here
-constexpr int64_t kDraws = 3;        // of what is drawn, for each of what is not
+constexpr int64_t kDraws = 2;        // of what is drawn, for each of what is not
 constexpr int64_t kFar = 3 * kSize;  // positions from -kFar to kFar
 constexpr std::array kTiles{1, 2, 3, 4, 5, 7, 8, 13, 16, 39, 40, 41, 64};
 
