@@ -75,6 +75,7 @@ struct Pair {
       : layer(options),
         plain(Options(options).mixing(false).pseudo_heads(1).mixing_init(MixingInit::kIdentityNoise)) {
     layer->to(torch::kFloat64);
+    layer->reset_parameters();  // sums that are 1 or 0 are so to float64 rounding
     plain->to(torch::kFloat64);
     torch::NoGradGuard no_grad;
     auto from = layer->named_parameters();

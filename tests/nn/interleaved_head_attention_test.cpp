@@ -146,6 +146,9 @@ TEST(Layer, CrossAttentionReadsTheContext) {
   EXPECT_LT(max_difference(layer->forward(x, {.context = context, .query_offset = torch::tensor({2})}),
                            composition(*layer, x, context, 2)),
             1e-11);
+  const auto weights = layer->weights(x, torch::arange(4), {.context = context});
+  EXPECT_EQ(weights.sizes(), at::IntArrayRef({2, 3, 4, 2, 9, 2}));
+  EXPECT_LT(max_difference(weights.flatten(4).sum(-1), torch::ones({2, 3, 4, 2}, torch::kFloat64)), 1e-13);
 }
 
 TEST(Layer, LengthsAndDocumentsHideTokens) {

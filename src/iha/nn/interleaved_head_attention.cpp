@@ -134,7 +134,7 @@ void InterleavedHeadAttentionImpl::reset_own_parameters() {
   }
   if (collapse.defined()) {
     const auto own = own_collapse(options, collapse.options().requires_grad(false));
-    collapse.copy_(options.collapse() == "global" ? torch::diag_embed(own, 0, 0, 1) : own);
+    collapse.copy_(options.collapse() == "global" ? torch::diag_embed(own.t(), 0, 0, 1) : own);
   }
   if (sinks.defined()) {
     // P equal copies of every key weigh as much against a sink of log P as one copy against a sink of 0.
