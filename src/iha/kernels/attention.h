@@ -10,8 +10,8 @@
 
 namespace iha::core {
 
-// A strided array that somebody else owns. data = null: absent. Strides count elements; trailing ones beyond the
-// array's rank are not read.
+// A strided array that somebody else owns. data = null: absent. Strides count elements; trailing ones beyond
+// the array's rank are not read.
 struct Array {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -27,8 +27,9 @@ struct MutableArray {
 struct AttentionInputs {
   Array query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
 };
-// out [B, Hq, Nq, dv] and parts [B, Hq, Nq, P, dv] in the inputs' dtype, lse [B, Hq, Nq, P] in float32 (float64 for
-// float64 inputs). Any may be absent. Strides are free; [B, N, H, d] memory makes the merge of heads free.
+// out [B, Hq, Nq, dv] and parts [B, Hq, Nq, P, dv] in the inputs' dtype, lse [B, Hq, Nq, P] in float32
+// (float64 for float64 inputs). Any may be absent. Strides are free; [B, N, H, d] memory makes the merge of
+// heads free.
 struct AttentionOutputs {
   MutableArray out, parts, lse;
 };
@@ -41,13 +42,14 @@ struct AttentionGradients {
   MutableArray query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
 };
 
-// Throws std::invalid_argument as check(Problem) does, and where dtypes do not fit. The result does not depend on the
-// number of workers, bit for bit.
+// Throws std::invalid_argument as check(Problem) does, and where dtypes do not fit. The result does not
+// depend on the number of workers, bit for bit.
 void attention(const Problem& problem, const AttentionInputs& inputs, const AttentionOutputs& outputs,
                const ParallelFor& parallel);
-// Writes the gradients of all present arrays of `gradients`; `upstream.parts` and `upstream.lse` must be the forward
-// pass's own.
-void attention_backward(const Problem& problem, const AttentionInputs& inputs, const AttentionUpstream& upstream,
-                        const AttentionGradients& gradients, const ParallelFor& parallel);
+// Writes the gradients of all present arrays of `gradients`; `upstream.parts` and `upstream.lse` must be the
+// forward pass's own.
+void attention_backward(const Problem& problem, const AttentionInputs& inputs,
+                        const AttentionUpstream& upstream, const AttentionGradients& gradients,
+                        const ParallelFor& parallel);
 
 }  // namespace iha::core
