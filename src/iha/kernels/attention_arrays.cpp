@@ -29,8 +29,9 @@ class ArrayChecks {
   // Small arrays may be wider than the 16-bit inputs they belong to.
   template <class AnyArray>
   void same_or_float32(const AnyArray& array, const char* what) const {
+    const std::string main(name_of(main_));
     expect(array, array.dtype == main_ || array.dtype == DType::kFloat32, what,
-           std::string(name_of(main_)) + " or float32");
+           main_ == DType::kFloat32 ? main : main + " or float32");
   }
   template <class AnyArray>
   void accumulated(const AnyArray& array, const char* what) const {
