@@ -1,6 +1,7 @@
 // Cases through the operator, the oracle and the layers: see case_engine.h.
 #include "case_engine.h"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include <map>

@@ -45,9 +45,12 @@ std::string argument(const std::string& name, const Json& value) {
   if (!value.is_array()) {
     text = scalar(name, value);
   } else {
-    for (const Json& element : value) text += (text.empty() ? "" : ",") + scalar(name, element);
+    for (const Json& element : value) {
+      if (!text.empty()) text += ',';
+      text += scalar(name, element);
+    }
   }
-  return "--" + name + "=" + text;
+  return iha::text("--", name, "=", text);
 }
 
 bool given(const std::vector<std::string>& arguments, const std::string& name) {
@@ -59,7 +62,8 @@ bool given(const std::vector<std::string>& arguments, const std::string& name) {
 
 void append_file(const std::string& file, const std::vector<std::string>& arguments,
                  std::vector<std::string>& result) {
-  for (const auto& [name, value] : read_object(file).items()) {
+  const Json object = read_object(file);
+  for (const auto& [name, value] : object.items()) {
     if (!given(arguments, name)) result.push_back(argument(name, value));
   }
 }

@@ -1,4 +1,5 @@
 // Killing a process that writes checkpoints, at any moment: what is left is a whole checkpoint.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
