@@ -9,8 +9,8 @@ namespace iha {
 
 enum class DType : uint8_t { kFloat64, kFloat32, kBFloat16, kFloat16 };
 
-std::size_t size_of(DType dtype);            // bytes of one element
-std::string_view name_of(DType dtype);       // "float64", "float32", "bfloat16", "float16"
+std::size_t size_of(DType dtype);       // bytes of one element
+std::string_view name_of(DType dtype);  // "float64", "float32", "bfloat16", "float16"
 
 float bfloat16_to_float(uint16_t bits);
 uint16_t float_to_bfloat16(float value);

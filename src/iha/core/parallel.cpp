@@ -11,10 +11,19 @@
 namespace iha {
 namespace {
 
+// Set while the thread runs a task of any pool: a pool called from there would wait for itself.
+thread_local bool inside_task = false;
+
+void run_serially(int64_t tasks, const ParallelFor::Body& body) {
+  for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+}
+
 // Threads that sleep between calls. One call at a time; the calling thread is worker 0.
 class ThreadPool {
  public:
-  explicit ThreadPool(int workers) {
+  // Where a thread cannot be started, the destructor ends those that were (this constructor delegates for
+  // it).
+  explicit ThreadPool(int workers) : ThreadPool() {
     for (int worker = 1; worker < workers; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
   }
   ThreadPool(const ThreadPool&) = delete;
@@ -29,6 +38,7 @@ class ThreadPool {
   }
 
   void run(int64_t tasks, const ParallelFor::Body& body) {
+    if (inside_task) return run_serially(tasks, body);
     std::lock_guard one_call(call_);
     {
       std::lock_guard lock(mutex_);
@@ -47,6 +57,8 @@ class ThreadPool {
   }
 
  private:
+  ThreadPool() = default;
+
   void serve(int worker) {
     uint64_t seen = 0;
     while (true) {
@@ -63,6 +75,7 @@ class ThreadPool {
   }
 
   void take_tasks(int worker) {
+    inside_task = true;
     for (int64_t task = next_++; task < tasks_; task = next_++) {
       try {
         (*body_)(task, worker);
@@ -72,6 +85,7 @@ class ThreadPool {
         next_ = tasks_;
       }
     }
+    inside_task = false;
   }
 
   std::mutex call_, mutex_;
@@ -89,9 +103,7 @@ class ThreadPool {
 }  // namespace
 
 ParallelFor serial() {
-  return {1, [](int64_t tasks, const ParallelFor::Body& body) {
-            for (int64_t task = 0; task < tasks; ++task) body(task, 0);
-          }};
+  return {1, run_serially};
 }
 
 ParallelFor thread_pool(int threads) {

@@ -8,8 +8,8 @@
 namespace iha {
 
 struct ParallelFor {
-  // body(task, worker): task in [0, tasks), each exactly once; worker in [0, workers), never two tasks at once
-  // with the same worker, so that it can index scratch memory.
+  // body(task, worker): task in [0, tasks), each exactly once; worker in [0, workers), never two tasks at
+  // once with the same worker, so that it can index scratch memory.
   using Body = std::function<void(int64_t task, int worker)>;
 
   int workers = 1;  // at most so many tasks run at a time
@@ -21,7 +21,7 @@ struct ParallelFor {
 ParallelFor serial();
 
 // `threads` std::threads that live as long as a copy of the returned value does; tasks are taken from an
-// atomic counter. threads = 0: one per hardware thread.
+// atomic counter. threads = 0: one per hardware thread. Called from inside a task it runs serially.
 ParallelFor thread_pool(int threads = 0);
 
 }  // namespace iha

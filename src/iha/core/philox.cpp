@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "iha/core/error.h"
+
 namespace iha {
 
 PhiloxCounter philox4x32_10(PhiloxCounter counter, uint64_t seed) {
@@ -21,12 +23,14 @@ PhiloxCounter philox4x32_10(PhiloxCounter counter, uint64_t seed) {
   return counter;
 }
 
-uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(std::llround(std::ldexp(p, 32))); }
+uint64_t dropout_threshold(double p) {
+  return static_cast<uint64_t>(std::llround(std::ldexp(p, 32)));
+}
 
 bool dropout_keeps(uint64_t threshold, uint64_t seed, int64_t batch_head, int64_t row, int64_t column) {
-  const PhiloxCounter words = philox4x32_10({static_cast<uint32_t>(column / 4), static_cast<uint32_t>(row),
-                                             static_cast<uint32_t>(batch_head), 0},
-                                            seed);
+  const PhiloxCounter words = philox4x32_10(
+      {static_cast<uint32_t>(column / 4), static_cast<uint32_t>(row), static_cast<uint32_t>(batch_head), 0},
+      seed);
   return words[column % 4] >= threshold;
 }
 
@@ -35,7 +39,8 @@ PhiloxStream::PhiloxStream(uint64_t seed, uint32_t stream) : seed_(seed), stream
 uint32_t PhiloxStream::next_word() {
   if (used_ == 4) {
     // The last word sets streams of numbers apart from dropout masks, whose counter ends in 0.
-    words_ = philox4x32_10({static_cast<uint32_t>(block_), static_cast<uint32_t>(block_ >> 32), stream_, 1}, seed_);
+    words_ = philox4x32_10({static_cast<uint32_t>(block_), static_cast<uint32_t>(block_ >> 32), stream_, 1},
+                           seed_);
     ++block_;
     used_ = 0;
   }
@@ -48,8 +53,10 @@ double PhiloxStream::next_double() {
 }
 
 int64_t PhiloxStream::next_below(int64_t bound) {
+  check(bound >= 1, "iha::PhiloxStream: bound is ", bound, ", expected at least 1");
   const auto range = static_cast<uint64_t>(bound);
-  const uint64_t reject_below = (0 - range) % range;  // 2^64 mod range: the surplus that would bias the result
+  const uint64_t reject_below =
+      (0 - range) % range;  // 2^64 mod range: the surplus that would bias the result
   while (true) {
     const uint64_t high = next_word(), low = next_word();
     const uint64_t number = (high << 32) | low;

@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11) and the dropout mask made
-// of it. Counter based: every path draws the same mask, in any order, on any number of threads.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11) and the dropout mask
+// made of it. Counter based: every path draws the same mask, in any order, on any number of threads.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ class PhiloxStream {
  public:
   explicit PhiloxStream(uint64_t seed, uint32_t stream = 0);
   uint32_t next_word();
-  double next_double();                     // [0, 1), 53 bits: two words
-  int64_t next_below(int64_t bound);        // [0, bound), unbiased
-  double next_normal();                     // standard normal (Box-Muller, both halves used)
+  double next_double();               // [0, 1), 53 bits: two words
+  int64_t next_below(int64_t bound);  // [0, bound), unbiased; bound >= 1, else throws std::invalid_argument
+  double next_normal();               // standard normal (Box-Muller, both halves used)
 
  private:
   uint64_t seed_;

@@ -13,7 +13,8 @@ std::vector<double> rope_frequencies(const Rope& rope, int64_t head_dim) {
   return frequencies;
 }
 
-void rotate(double* row, const std::vector<double>& frequencies, RopeStyle style, int64_t position, int direction) {
+void rotate(double* row, const std::vector<double>& frequencies, RopeStyle style, int64_t position,
+            int direction) {
   const auto pairs = static_cast<int64_t>(frequencies.size());
   for (int64_t c = 0; c < pairs; ++c) {
     const double angle = static_cast<double>(position) * frequencies[c];

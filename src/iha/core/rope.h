@@ -1,4 +1,5 @@
-// Rotary position embedding: which channels turn, by which angle. Angles are formed in float64 at any position
+// Rotary position embedding: which channels turn, by which angle. Angles are formed in float64 at any
+// position
 // (|position| < 2^53) and no table is sized in advance.
 #pragma once
 

@@ -1,6 +1,6 @@
 #include "iha/kernels/attention_arrays.h"
 
-#include <string>
+#include <string_view>
 
 #include "iha/core/error.h"
 
@@ -29,9 +29,8 @@ class ArrayChecks {
   // Small arrays may be wider than the 16-bit inputs they belong to.
   template <class AnyArray>
   void same_or_float32(const AnyArray& array, const char* what) const {
-    const std::string main(name_of(main_));
-    expect(array, array.dtype == main_ || array.dtype == DType::kFloat32, what,
-           main_ == DType::kFloat32 ? main : main + " or float32");
+    expect(array, array.dtype == main_ || array.dtype == DType::kFloat32, what, name_of(main_),
+           main_ == DType::kFloat32 ? "" : " or float32");
   }
   template <class AnyArray>
   void accumulated(const AnyArray& array, const char* what) const {
@@ -48,10 +47,11 @@ class ArrayChecks {
   }
 
  private:
-  template <class AnyArray, class Expected>
-  void expect(const AnyArray& array, bool holds, const char* what, const Expected& expected) const {
+  template <class AnyArray>
+  void expect(const AnyArray& array, bool holds, const char* what, std::string_view expected,
+              const char* or_else = "") const {
     check(array.data == nullptr || holds, name_, ": ", what, " is ", name_of(array.dtype), ", expected ",
-          expected);
+          expected, or_else);
   }
 
   const char* name_;
@@ -98,13 +98,13 @@ void check_upstream(const ArrayChecks& checks, const Shapes& shapes, const Atten
 
 // A gradient has the dtype of its input, and there is none of an input that is absent.
 void check_gradient(const char* name, const ArrayChecks& checks, const Array& input,
-                    const MutableArray& gradient, const Shape& shape, const std::string& what) {
+                    const MutableArray& gradient, const Shape& shape, const char* what) {
   if (gradient.data == nullptr || count(shape) == 0) return;
   check(input.data != nullptr, name, ": the gradient of ", what,
         " is asked for, expected none of an absent input");
   check(gradient.dtype == input.dtype, name, ": the gradient of ", what, " is ", name_of(gradient.dtype),
         ", expected ", name_of(input.dtype));
-  checks.writable(gradient, shape, what.c_str());
+  checks.writable(gradient, shape, what);
 }
 
 void check_gradients(const char* name, const ArrayChecks& checks, const Shapes& shapes,
