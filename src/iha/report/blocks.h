@@ -1,0 +1,30 @@
+// The blocks of a page as HTML. Private to report/; report.cpp puts them together, style.cpp says how they
+// look.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "iha/report/picture.h"
+#include "iha/report/report.h"
+
+namespace iha::report {
+
+std::string to_html(const Table& table);
+std::string to_html(const LineChart& chart);
+std::string to_html(const DotChart& chart);
+std::string to_html(const HeatMap& map);
+std::string to_html(const HeadsOnText& heads);
+
+// <h3>title</h3>, or nothing without a title; <figcaption>, or nothing without a caption.
+std::string heading(std::string_view title);
+std::string caption(std::string_view text);
+
+// A picture of which of `tokens` keys each query sees, as an SVG of one path.
+std::string pattern_picture(const Pattern& pattern, std::size_t tokens);
+
+// A box as wide as the page that scrolls sideways by itself where its content is wider; `label` names it to
+// screen readers.
+std::string scrolling(std::string_view label, std::string_view content);
+
+}  // namespace iha::report

@@ -1,0 +1,159 @@
+// The page's text; its form as HTML is tested in tests/python/test_report.py.
+#include "iha/report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace iha::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string page_of(Block block) {
+  return to_html(Page{"t", "l", {}, {{"s", {std::move(block)}}}, ""});
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Report, TextIsEscapedEverywhere) {
+  const std::string evil = "<script>\"'&\x02\xFF";
+  const std::string safe = "&lt;script&gt;&quot;&#39;&amp;\u2402\uFFFD";
+  const Dot dot{evil, 1, 0.1, evil, false};
+  const HeadOnText head{evil, causal(), {1}, evil};
+  const Page page{evil,
+                  evil,
+                  {{evil, evil, evil}},
+                  {{evil,
+                    {Paragraph{evil}, BulletList{{evil}}, CodeBlock{evil, evil},
+                     Table{evil, evil, {{evil, Align::kLeft, evil}}, {{evil}}},
+                     LineChart{evil, evil, evil, evil, {{evil, {1}, {1}}}},
+                     DotChart{evil, evil, evil, {dot}, {}, {}, 0.5, evil},
+                     HeatMap{evil, evil, evil, evil, {evil}, {evil}, {1}, 1, 1},
+                     HeadsOnText{evil, evil, {evil}, {head}, 0}}},
+                   {evil, {}}},
+                  evil};
+  const std::string html = to_html(page);
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("\x02")));
+  EXPECT_THAT(html, Not(HasSubstr("\xFF")));
+  EXPECT_GT(occurrences(html, safe), 40u);
+}
+
+TEST(Report, CodeKeepsItsLines) {
+  EXPECT_THAT(page_of(CodeBlock{"", "a\n\tb\r\n"}), HasSubstr("<pre>a\n\tb\u240d\n</pre>"));
+}
+
+TEST(Report, DirectionMarksDoNotTurnTheText) {
+  EXPECT_THAT(page_of(Paragraph{"a\u202Eb\u2066c"}), HasSubstr("a\uFFFDb\uFFFDc"));
+}
+
+TEST(Report, ContentsOnlyForSeveralSections) {
+  EXPECT_THAT(to_html(Page{"t", "", {}, {{"one", {}}}, ""}), Not(HasSubstr("<nav")));
+  const std::string html = to_html(Page{"t", "", {}, {{"one", {}}, {"two", {}}}, ""});
+  EXPECT_THAT(html, HasSubstr("<a href=\"#section-2\">two</a>"));
+  EXPECT_THAT(html, HasSubstr("<section id=\"section-2\""));
+}
+
+TEST(LineChart, LinesBreakAtWhatIsNotANumber) {
+  const double nan = std::nan("");
+  const auto lines = [](const Series& series, bool logarithmic = false) {
+    LineChart chart{.title = "c",
+                    .caption = "",
+                    .x_label = "x",
+                    .y_label = "y",
+                    .series = {series},
+                    .log_y = logarithmic};
+    return occurrences(page_of(chart), "<path class=\"line c0 d0\" d=\"M") - 1;  // one is the legend's
+  };
+  EXPECT_EQ(lines({"s", {1, 2, 3, 4}, {1, 2, 3, 4}}), 2u);  // wide and narrow
+  EXPECT_EQ(lines({"s", {1, 2, 3, 4, 5}, {1, 2, nan, 4, 5}}), 4u);
+  EXPECT_EQ(lines({"s", {1, 2, nan, 4, 5}, {nan, 2, 3, 4, nan}}), 4u);
+  EXPECT_EQ(lines({"s", {1, 2, 3}, {1, -1, 3}}, true), 4u);
+  EXPECT_EQ(lines({"s", {1}, {1}}), 2u);
+}
+
+TEST(LineChart, NothingToDrawIsSaid) {
+  EXPECT_THAT(page_of(LineChart{"c", "", "x", "y", {}}), HasSubstr("No data."));
+  EXPECT_THAT(page_of(LineChart{"c", "", "x", "y", {{"s", {}, {}}}}), HasSubstr("No data."));
+  EXPECT_THAT(page_of(LineChart{"c", "", "x", "y", {{"s", {1}, {std::nan("")}}}}), HasSubstr("No data."));
+  EXPECT_THAT(page_of(DotChart{"c", "", "", {}}), HasSubstr("No data."));
+}
+
+TEST(LineChart, LongSeriesAreThinnedButKeepTheirExtremes) {
+  Series series{"s", {}, {}};
+  for (int i = 0; i < 100'000; ++i) {
+    series.x.push_back(i);
+    series.y.push_back(0);
+  }
+  series.y[54'321] = 7;
+  const std::string spike = page_of(LineChart{"c", "", "x", "y", {series}});
+  EXPECT_LT(spike.size(), 60'000u);
+  // The spike is the highest point: 4% of the range of 7 lies above it, as below 0, in a plot from y 12 to
+  // 296.
+  EXPECT_THAT(spike, HasSubstr(" 22.5"));
+}
+
+TEST(Report, SizesThatDoNotFitAreNamed) {
+  const auto error_of = [](Block block) -> std::string {
+    try {
+      page_of(std::move(block));
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of(LineChart{"c", "", "", "", {{"loss", {1, 2}, {1}}}}),
+              HasSubstr("series 'loss' has 2 x and 1 y"));
+  EXPECT_THAT(error_of(LineChart{"c", "", "", "", {{"loss", {1, 2}, {1, 2}, {1}}}}),
+              HasSubstr("1 spreads for 2 y"));
+  EXPECT_THAT(error_of(LineChart{.title = "c",
+                                 .caption = "",
+                                 .x_label = "",
+                                 .y_label = "",
+                                 .series = {{"s", {1}, {1}}},
+                                 .log_y = true,
+                                 .y_min = 0}),
+              HasSubstr("above 0"));
+  EXPECT_THAT(error_of(HeatMap{"m", "", "", "", {}, {}, {1, 2}, 1, 1}),
+              HasSubstr("heat map 'm' has 2 values, expected 1 * 1"));
+  EXPECT_THAT(error_of(HeatMap{"m", "", "", "", {"a", "b"}, {}, {1}, 1, 1}),
+              HasSubstr("2 row names, expected 1"));
+  EXPECT_THAT(error_of(HeadsOnText{"t", "", {"a", "b"}, {{"h", causal(), {1}, ""}}, 0}),
+              HasSubstr("head 'h' has 1 weights, expected 2 * 2"));
+  EXPECT_THAT(error_of(HeadsOnText{"t", "", {"a"}, {}, 1}), HasSubstr("query 1 of 1 tokens"));
+  EXPECT_THAT(error_of(Table{"t", "", {{"a"}}, {{"1", "2"}}}), HasSubstr("a row of 2 cells, expected 1"));
+  EXPECT_THAT(error_of(DotChart{"d", "", "", {{"x", std::nan(""), 0}}}), HasSubstr("dot 'x' is nan"));
+}
+
+TEST(Report, OddNumbersBreakNothing) {
+  const double nan = std::nan("");
+  EXPECT_THAT(page_of(HeatMap{"m", "", "r", "c", {}, {}, {nan, 0, -1, INFINITY}, 2, 2}),
+              HasSubstr("--a:1.00"));
+  const HeadOnText head{"h", causal(), {nan, nan, 0, 0}, ""};
+  EXPECT_THAT(page_of(HeadsOnText{"t", "", {"a", "b"}, {head}, 1}), Not(HasSubstr("--a:nan")));
+  EXPECT_THAT(page_of(DotChart{"d", "", "", {{"x", 3, 0}}}), Not(HasSubstr("nan")));
+  EXPECT_THAT(page_of(LineChart{"c", "", "x", "y", {{"s", {5, 5}, {2, 2}}}}), Not(HasSubstr("nan")));
+}
+
+TEST(Heads, OnlyWhatTheQuerySawIsShaded) {
+  const HeadOnText head{"h", causal_sliding(1), {1, 0, 0, 0.5, 0.5, 0, 0, 0.25, 0.75}, ""};
+  const std::string html = page_of(HeadsOnText{"t", "", {"a", "b", "c"}, {head}, 2});
+  EXPECT_THAT(html, HasSubstr("<span class=\"hidden\" style=\"--a:0.00\" title=\"0\">a</span>"));
+  EXPECT_THAT(html, HasSubstr("<span class=\"seen\" style=\"--a:0.58\" title=\"0.25\">b</span>"));
+  EXPECT_THAT(html, HasSubstr("<span class=\"seen query\" style=\"--a:1.00\" title=\"0.75\">c</span>"));
+  EXPECT_THAT(html, HasSubstr("<title>c (token 2): 0.75 on c (2), 0.25 on b (1)</title>"));
+  // The pattern: rows 0, 0-1, 1-2.
+  EXPECT_THAT(html, HasSubstr("d=\"M0 0h1v1h-1zM0 1h2v1h-2zM1 2h2v1h-2z\""));
+}
+
+}  // namespace
+}  // namespace iha::report
