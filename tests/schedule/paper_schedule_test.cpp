@@ -100,11 +100,10 @@ TEST(PaperSchedule, WarnsOfWhatIsLegalButOfLittleUse) {
   EXPECT_THAT(warnings(4096, 8, 10), IsEmpty());  // W = 32
   EXPECT_THAT(
       warnings(4032, 8, 10),
-      ElementsAre("the local layers see 31 tokens back, fewer than 32: 8 pseudo-heads want 4096 tokens or "
-                  "more, 4032 tokens want at most 7"));
+      ElementsAre("the local layers see 31 tokens back, fewer than 32: take 4096 tokens or more, or at most "
+                  "7 pseudo-heads"));
   EXPECT_THAT(warnings(40, 1, 5),
-              ElementsAre("the local layers see 20 tokens back, fewer than 32: 1 pseudo-heads "
-                          "want 64 tokens or more",
+              ElementsAre("the local layers see 20 tokens back, fewer than 32: take 64 tokens or more",
                           HasSubstr("plain sliding windows")));
   EXPECT_THAT(warnings(4096, 4, 4), ElementsAre(HasSubstr("nothing is carried farther than 512 tokens")));
 }

@@ -58,9 +58,9 @@ std::vector<std::string> warnings_of(const PaperModel& model, int64_t window) {
     const int64_t tokens = 2 * model.pseudo_heads * model.pseudo_heads * kUsefulWindow;
     const auto most =
         static_cast<int64_t>(std::sqrt(static_cast<double>(model.tokens) / (2.0 * kUsefulWindow)));
-    warnings.push_back(text("the local layers see ", window, " tokens back, fewer than ", kUsefulWindow, ": ",
-                            model.pseudo_heads, " pseudo-heads want ", tokens, " tokens or more",
-                            most >= 1 ? text(", ", model.tokens, " tokens want at most ", most) : ""));
+    warnings.push_back(text("the local layers see ", window, " tokens back, fewer than ", kUsefulWindow,
+                            ": take ", tokens, " tokens or more",
+                            most >= 1 ? text(", or at most ", most, " pseudo-heads") : ""));
   }
   if (model.pseudo_heads == 1) {
     warnings.emplace_back(
