@@ -24,9 +24,9 @@ struct AttentionOptions {
   std::string order = "flat";                         // or "token"
   std::string rope = "none";                          // or "token", "virtual"
   double rope_theta = 10000.0;
-  std::optional<at::Tensor> rope_freqs = std::nullopt;  // [r/2] radians per position
-  std::string rope_style = "half";                      // or "adjacent"
-  std::optional<double> scale = std::nullopt;           // default 1 / sqrt(d)
+  std::optional<at::Tensor> rope_freqs = std::nullopt;    // [r/2] radians per position
+  std::string rope_style = "half";                        // or "adjacent"
+  std::optional<double> scale = std::nullopt;             // default 1 / sqrt(d)
   std::optional<at::Tensor> query_offset = std::nullopt;  // int64, one element or [B]; default Nk - Nq
   std::optional<at::Tensor> key_lengths = std::nullopt;   // int64 [B]
   std::optional<at::Tensor> documents = std::nullopt;     // int64 [B, Nk]
@@ -36,17 +36,19 @@ struct AttentionOptions {
 };
 
 // query [B, Hq, Nq, d], key [B, Hkv, Nk, d], value [B, Hkv, Nk, dv] of one dtype (float64, float32, bfloat16,
-// float16), any strides -> [B, Hq, Nq, dv] over token-major memory, so that transpose(1, 2).reshape({B, Nq, Hq * dv})
-// copies nothing. Throws c10::ValueError (ValueError in Python) naming what was found and what was expected.
+// float16), any strides -> [B, Hq, Nq, dv] over token-major memory, so that transpose(1, 2).reshape({B, Nq,
+// Hq * dv}) copies nothing. Throws c10::ValueError (ValueError in Python) naming what was found and what was
+// expected.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionOptions& options = {});
 
 // parts [B, Hq, Nq, P, dv] (before the collapse) and lse [B, Hq, Nq, P]; both differentiable.
 std::tuple<at::Tensor, at::Tensor> attention_with_lse(const at::Tensor& query, const at::Tensor& key,
-                                                      const at::Tensor& value, const AttentionOptions& options = {});
+                                                      const at::Tensor& value,
+                                                      const AttentionOptions& options = {});
 
-// The softmax weights of the query rows `rows` (int64 [R]): [B, Hq, R, P, Nk, P]. For looking, not for speed; dropout
-// does not apply.
+// The softmax weights of the query rows `rows` (int64 [R]): [B, Hq, R, P, Nk, P]. For looking, not for speed;
+// dropout does not apply.
 at::Tensor attention_weights(const at::Tensor& query, const at::Tensor& key, const at::Tensor& rows,
                              const AttentionOptions& options = {});
 
