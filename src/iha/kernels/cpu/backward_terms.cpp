@@ -1,0 +1,110 @@
+// Part 1 of the backward pass: one read of parts and of the gradients of outputs.
+#include <algorithm>
+#include <cmath>
+
+#include "iha/kernels/cpu/backward_parts.h"
+
+namespace iha::cpu {
+
+void OutputGradients::read(const RowSet& set, int64_t begin, int64_t end, float* target, int64_t row) {
+  const Plan& plan = call_.plan;
+  const Problem& problem = plan.problem;
+  const bool global = problem.collapse == CollapseKind::kGlobal;
+  if (call_.upstream.grad_out.data != nullptr) {
+    const RowSource source{&call_.upstream.grad_out, problem.query_heads, problem.value_dim,
+                           global ? &plan.collapse : &none_, false};
+    reader_.read(source, set, begin, end, target, row);
+  } else {
+    std::fill(target, target + (end - begin) * row, 0.0f);
+  }
+  if (!global && (problem.pseudo_heads > 1 || problem.collapse == CollapseKind::kPerHead)) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t pseudo = plan.pseudo(set.stream, at % plan.rows_per_token);
+      const float weight = problem.collapse == CollapseKind::kMean
+                               ? 1.0f / static_cast<float>(problem.pseudo_heads)
+                               : plan.collapse[set.head * problem.pseudo_heads + pseudo];
+      plan.primitives.scale(target + (at - begin) * row, weight, problem.value_dim);
+    }
+  }
+  const core::Array& parts = call_.upstream.grad_parts;
+  if (parts.data == nullptr) return;
+  for (int64_t at = begin; at < end; ++at) {
+    const int64_t token = set.view->token(at / plan.rows_per_token);
+    const int64_t pseudo = plan.pseudo(set.stream, at % plan.rows_per_token);
+    const int64_t offset = set.batch * parts.strides[0] + set.head * parts.strides[1] +
+                           token * parts.strides[2] + pseudo * parts.strides[3];
+    float* values = target + (at - begin) * row;
+    for (int64_t c = 0; c < problem.value_dim; ++c) {
+      values[c] += static_cast<float>(load(parts.data, parts.dtype, offset + c * parts.strides[4]));
+    }
+  }
+}
+
+RowTerms::RowTerms(const BackwardCall& call)
+    : call_(call),
+      reader_(call.plan),
+      output_gradients_(call, reader_),
+      gradients_(largest_tile(call.plan) * call.plan.value_columns),
+      part_(call.plan.value_columns),
+      upstream_(call.plan.problem.query_heads * call.plan.value_columns) {}
+
+void RowTerms::read_row(const core::Array& array, int64_t at, int64_t step, float* target) const {
+  const int64_t width = call_.plan.problem.value_dim;
+  if (step == 1) {
+    const auto* data = static_cast<const char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+    call_.plan.primitives.widen(data, array.dtype, width, target);
+    return;
+  }
+  for (int64_t c = 0; c < width; ++c)
+    target[c] = static_cast<float>(load(array.data, array.dtype, at + c * step));
+}
+
+void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end, float* collapse,
+                   float* sinks) {
+  const Plan& plan = call_.plan;
+  const Problem& problem = plan.problem;
+  const int64_t width = problem.value_dim, pseudo_heads = problem.pseudo_heads;
+  const core::Array &parts = call_.upstream.parts, &lse = call_.upstream.lse;
+  const core::Array &grad_out = call_.upstream.grad_out, &grad_lse = call_.upstream.grad_lse;
+  const bool global = problem.collapse == CollapseKind::kGlobal;
+  const bool wants_collapse = collapse != nullptr && grad_out.data != nullptr;
+  const Scope scope(problem, batch, slice.pattern, slice.keys, plan.rows_per_token, plan.ranks_of(batch));
+  for (int64_t stream = 0; stream < plan.streams; ++stream) {
+    tile_.fill(plan, scope, slice, batch, stream, begin, end);
+    const int64_t rows_of_head = tile_.tokens() * plan.rows_per_token;
+    for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
+      const RowSet set{batch, head, stream, &slice.queries};
+      output_gradients_.read(set, begin * plan.rows_per_token, end * plan.rows_per_token, gradients_.data(),
+                             plan.value_columns);
+      for (int64_t i = 0; i < rows_of_head; ++i) {
+        const int64_t row = (head - slice.head_begin) * rows_of_head + i;
+        const int64_t token = slice.queries.token(tile_.index(plan, row)), pseudo = tile_.pseudo[row];
+        const auto at = [&](const core::Array& array) {
+          return batch * array.strides[0] + head * array.strides[1] + token * array.strides[2] +
+                 pseudo * array.strides[3];
+        };
+        read_row(parts, at(parts), parts.strides[4], part_.data());
+        float term = plan.primitives.dot(gradients_.data() + i * plan.value_columns, part_.data(), width);
+        const float own_lse = static_cast<float>(load(lse.data, lse.dtype, at(lse)));
+        if (grad_lse.data != nullptr)
+          term -= static_cast<float>(load(grad_lse.data, grad_lse.dtype, at(grad_lse)));
+        call_.row_terms[call_.row_index(batch, head, token, pseudo)] = term;
+        if (sinks != nullptr && scope.sees_any(tile_.spans[row], tile_.position[row])) {
+          sinks[head - slice.head_begin] -= std::exp(plan.sinks[head] - own_lse) * term;
+        }
+        if (!wants_collapse) continue;
+        for (int64_t to = global ? 0 : head; to < (global ? problem.query_heads : head + 1); ++to) {
+          const int64_t from =
+              batch * grad_out.strides[0] + to * grad_out.strides[1] + token * grad_out.strides[2];
+          read_row(grad_out, from, grad_out.strides[3], upstream_.data());
+          const int64_t cell =
+              global ? (head - slice.head_begin) * problem.query_heads + to : head - slice.head_begin;
+          collapse[cell * pseudo_heads + pseudo] +=
+              plan.primitives.dot(upstream_.data(), part_.data(), width);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace iha::cpu

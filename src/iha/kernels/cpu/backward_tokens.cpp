@@ -1,0 +1,59 @@
+// Part 3 of the backward pass: from gradients of the rows of one head to those of tokens.
+#include <algorithm>
+
+#include "iha/kernels/cpu/backward_parts.h"
+
+namespace iha::cpu {
+
+TokenGradients::TokenGradients(const Plan& plan) : plan_(plan), reader_(plan) {}
+
+void TokenGradients::run(const Unmix& unmix, int64_t batch, int64_t begin, int64_t end, int64_t tokens,
+                         int64_t position) {
+  const Primitives& prim = plan_.primitives;
+  const RowSource& source = *unmix.source;
+  const int64_t pseudo_heads = plan_.problem.pseudo_heads, columns = unmix.columns, heads = source.heads;
+  const bool mixes = !source.alpha->empty();
+  float* rows = rows_.ensure(pseudo_heads * columns);
+  for (int64_t token = begin; token < end; ++token) {
+    const int64_t size = pseudo_heads * columns;
+    std::copy_n(unmix.parts[0] + token * size, size, rows);
+    for (int64_t split = 1; split < unmix.splits; ++split) {
+      prim.add_scaled(rows, unmix.parts[split] + token * size, 1.0f, size);
+    }
+    for (int64_t p = 0; p < pseudo_heads && source.turns; ++p) {
+      reader_.turn(rows + p * columns, position + token, p, /*back=*/true);
+    }
+    float* sums = unmix.sums + token * columns;
+    if (!mixes) {
+      for (int64_t p = 0; p < pseudo_heads; ++p) {
+        prim.add_scaled(sums + (unmix.head - unmix.head_begin) * tokens * columns, rows + p * columns, 1.0f,
+                        columns);
+      }
+      continue;
+    }
+    // [heads, pseudo-heads] times [pseudo-heads, channels].
+    prim.multiply_float({.rows = heads,
+                         .columns = columns,
+                         .depth = pseudo_heads,
+                         .a = reinterpret_cast<const Cell*>(source.alpha->data() + unmix.head * pseudo_heads),
+                         .a_row = heads * pseudo_heads,
+                         .a_depth = 1,
+                         .b = reinterpret_cast<const Cell*>(rows),
+                         .b_depth = columns,
+                         .b_panel = kPanel,
+                         .c = sums,
+                         .c_row = tokens * columns,
+                         .accumulate = true});
+    if (unmix.alpha_lanes == nullptr) continue;
+    float* inputs = heads_.ensure(heads * columns);
+    reader_.read_heads(source, batch, token, inputs, columns);
+    for (int64_t m = 0; m < heads; ++m) {
+      for (int64_t p = 0; p < pseudo_heads; ++p) {
+        prim.dot_lanes(inputs + m * columns, rows + p * columns, columns,
+                       unmix.alpha_lanes + (m * pseudo_heads + p) * 16);
+      }
+    }
+  }
+}
+
+}  // namespace iha::cpu

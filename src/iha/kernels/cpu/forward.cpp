@@ -1,0 +1,498 @@
+// The forward pass: online softmax over blocks of keys, one pass over queries, keys and values.
+//
+// Work. A task is a sequence, a slice (heads of one pattern and key head, or all where a global collapse
+// joins heads) and a chunk of some 512 query rows. It packs the keys and values that the chunk sees, panel by
+// panel when first met, and takes its query rows in tiles of 128. Packing again for each chunk costs under 2
+// % and saves every barrier and every tensor over all heads.
+//
+// A tile meets keys in blocks of 512 rows: in L2 the block's panels (d * 2 KB) and values (dv * 2 KB), read
+// from L3 once a tile; in L1 the scores of one register tile's rows (8 x 512 floats, 16 KB). For each group
+// of 8 rows: scores = q k^T on full panels without, on partial ones with a mask; weights by exp2 with a
+// reference per row that moves only when it must; output += weights * values. 4 * pairs * d flops, both
+// products from operands read in order.
+//
+// Few queries (a slice of one tile, many keys): tasks are ranges of keys, fixed by the shape, whose states
+// (output, largest, sum) are joined in order afterwards.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#include "iha/kernels/cpu/engine.h"
+#include "iha/kernels/cpu/query_tile.h"
+#include "iha/kernels/cpu/rows.h"
+
+namespace iha::cpu {
+namespace {
+
+constexpr int64_t kChunkRows = 512;
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// How the forward pass cuts its work, by shape alone.
+struct Cut {
+  explicit Cut(const Plan& plan);
+
+  bool joins_heads;  // a global collapse: a task takes all slices
+  int64_t chunk_rows;
+  int64_t splits = 1;  // ranges of keys of a tile, for few queries
+  int64_t max_slices = 0;
+};
+
+Cut::Cut(const Plan& plan)
+    : joins_heads(plan.problem.collapse == CollapseKind::kGlobal), chunk_rows(kChunkRows) {
+  const Problem& problem = plan.problem;
+  int64_t states = 0;
+  bool few = true;
+  for (int64_t b = 0; b < problem.batch; ++b) {
+    const auto& slices = plan.slices(b);
+    max_slices = std::max(max_slices, static_cast<int64_t>(slices.size()));
+    states += static_cast<int64_t>(slices.size()) * plan.streams;
+    for (const Slice& slice : slices) few &= slice.queries.count <= tile_tokens(plan, slice);
+  }
+  const int64_t panels = divide_up(problem.keys * plan.rows_per_token, kPanel);
+  constexpr int64_t kEnoughTasks = 32;
+  if (few && states > 0)
+    splits = std::clamp<int64_t>(kEnoughTasks / states, 1, divide_up(panels, kBlockPanels));
+  // Long sequences repay larger chunks: keys are packed less often, and there are tasks enough.
+  if (problem.queries * plan.rows_per_token >= 16 * kChunkRows) chunk_rows = 2 * kChunkRows;
+}
+
+// The online softmax's state of a tile's rows.
+struct State {
+  float *output, *largest, *sum;  // [rows, value_columns], [rows], [rows]
+};
+
+class Worker {
+ public:
+  Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& outputs);
+
+  // Tokens [begin, end) of one slice's query view, or of the call where heads are joined.
+  void run_chunk(int64_t batch, int64_t slice, int64_t begin, int64_t end, const float* states);
+  // One range of keys of a slice's only tile; the state goes to `target`.
+  void run_split(int64_t batch, int64_t slice, int64_t stream, int64_t split, float* target);
+  static int64_t state_size(const Plan& plan) { return largest_tile(plan) * (plan.value_columns + 2); }
+
+ private:
+  State state_at(float* memory) const {
+    const int64_t rows = largest_tile(plan_);
+    return {memory, memory + rows * plan_.value_columns, memory + rows * (plan_.value_columns + 1)};
+  }
+  void clear(const State& state, int64_t rows);
+  void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
+  void load_queries();
+  void attend(const Scope& scope, const State& state, int64_t panel_begin, int64_t panel_end);
+  void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
+  void weigh_values(const State& state, int64_t row, int64_t rows);
+  void weigh_hidden(const State& state, int64_t row, int64_t rows, int slot);
+  void join(const float* states, const State& state);
+  void finish(const State& state, int64_t out_begin, int64_t out_tokens);
+  void collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens);
+  void write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
+                 int64_t end);
+  void write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row);
+
+  const Plan& plan_;
+  const Cut& cut_;
+  const core::AttentionOutputs& outputs_;
+  const Primitives& prim_;
+  RowReader reader_;
+  PackedRows keys_, values_;
+  QueryTile tile_;
+  GroupPanels panels_;
+  View all_queries_;
+  int64_t out_head_begin_ = 0;
+  int64_t score_row_;
+  Buffer<float> scores_, state_, query_rows_, out_;
+  Buffer<Cell> queries_, patched_;
+  std::vector<uint32_t> keep_;
+};
+
+Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& outputs)
+    : plan_(plan),
+      cut_(cut),
+      outputs_(outputs),
+      prim_(plan.primitives),
+      reader_(plan),
+      keys_(plan, reader_, /*panels=*/true, /*rows=*/false),
+      values_(plan, reader_, /*panels=*/false, /*rows=*/true),
+      all_queries_{0, 1, plan.problem.queries},
+      // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
+      score_row_(kBlockPanels * kPanel + 16) {
+  scores_.ensure(kMaxGroupRows * score_row_);
+  state_.ensure(state_size(plan));
+  query_rows_.ensure(largest_tile(plan) * plan.key_columns);
+  if (prim_.pairs) queries_.ensure(largest_tile(plan) * plan.key_depth);
+  if (plan.drop_threshold > 0) keep_.resize(kMaxGroupRows * kBlockPanels);
+}
+
+void Worker::clear(const State& state, int64_t rows) {
+  std::fill(state.output, state.output + rows * plan_.value_columns, 0.0f);
+  std::fill(state.largest, state.largest + rows, kNone);
+  std::fill(state.sum, state.sum + rows, 0.0f);
+}
+
+void Worker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream) {
+  const RowSet set{batch, slice.key_head, stream, &slice.keys};
+  keys_.reset(key_source(plan_), set, scope.rows(), plan_.key_depth, plan_.key_columns);
+  values_.reset(value_source(plan_), set, scope.rows(), plan_.value_depth, plan_.value_columns);
+}
+
+// The tile's queries as the left operand: [rows][cells of d].
+void Worker::load_queries() {
+  const int64_t rows_of_head = tile_.tokens() * plan_.rows_per_token;
+  const RowSource source = query_source(plan_);
+  for (int64_t head = tile_.slice->head_begin; head < tile_.slice->head_end; ++head) {
+    const RowSet set{tile_.batch, head, tile_.stream, &tile_.slice->queries,
+                     plan_.problem.query_offset[tile_.batch]};
+    float* rows = query_rows_.get() + (head - tile_.slice->head_begin) * rows_of_head * plan_.key_columns;
+    reader_.read(source, set, tile_.begin * plan_.rows_per_token, tile_.end * plan_.rows_per_token, rows,
+                 plan_.key_columns);
+  }
+  if (!prim_.pairs) return;
+  for (int64_t row = 0; row < tile_.rows(); ++row) {
+    prim_.pack_along(query_rows_.get() + row * plan_.key_columns, plan_.key_depth,
+                     queries_.get() + row * plan_.key_depth);
+  }
+}
+
+void Worker::attend(const Scope& scope, const State& state, int64_t panel_begin, int64_t panel_end) {
+  for (const PanelRange& range : visible_panels(tile_)) {
+    const int64_t end = std::min(range.end, panel_end);
+    for (int64_t block = std::max(range.begin, panel_begin); block < end; block += kBlockPanels) {
+      for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
+        const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
+        panels_.find(tile_, scope, row, rows, block, std::min(block + kBlockPanels, end));
+        if (panels_.count > 0) attend_group(scope, state, row, rows);
+      }
+    }
+  }
+}
+
+void Worker::attend_group(const Scope&, const State& state, int64_t row, int64_t rows) {
+  const Cell* queries = prim_.pairs
+                            ? queries_.get() + row * plan_.key_depth
+                            : reinterpret_cast<const Cell*>(query_rows_.get() + row * plan_.key_columns);
+  const int64_t query_row = prim_.pairs ? plan_.key_depth : plan_.key_columns;
+  for (int slot = 0; slot < panels_.count;) {
+    const int run = panels_.run(slot);
+    for (int i = 0; i < run; ++i) {
+      keys_.ensure(panels_.panel[slot + i]);
+      values_.ensure(panels_.panel[slot + i]);
+    }
+    prim_.multiply({.rows = rows,
+                    .columns = run * kPanel,
+                    .depth = plan_.key_depth,
+                    .a = queries,
+                    .a_row = query_row,
+                    .a_depth = 1,
+                    .b = keys_.panel(panels_.panel[slot]),
+                    .b_depth = kPanel,
+                    .b_panel = keys_.panel_size(),
+                    .c = scores_.get() + slot * kPanel,
+                    .c_row = score_row_,
+                    .accumulate = false});
+    slot += run;
+  }
+  for (int slot = 0; slot < panels_.count; ++slot) {
+    if (panels_.partial[slot]) {
+      prim_.hide(scores_.get() + slot * kPanel, score_row_, rows, panels_.bits[slot].data(), kNone);
+    }
+  }
+  const uint32_t* keep = nullptr;
+  if (plan_.drop_threshold > 0) {
+    fill_keep_bits(plan_, tile_, row, rows, panels_, keep_.data());
+    keep = keep_.data();
+  }
+  prim_.softmax({.rows = rows,
+                 .columns = panels_.count * kPanel,
+                 .scores = scores_.get(),
+                 .score_row = score_row_,
+                 .log2_scale = plan_.log2_scale,
+                 .largest = state.largest + row,
+                 .sum = state.sum + row,
+                 .output = state.output + row * plan_.value_columns,
+                 .output_row = plan_.value_columns,
+                 .output_columns = plan_.value_columns,
+                 .keep = keep,
+                 .keep_row = panels_.count});
+  weigh_values(state, row, rows);
+}
+
+void Worker::weigh_values(const State& state, int64_t row, int64_t rows) {
+  const int64_t cells = values_.row_cells();
+  const auto careful = [&](int slot) {
+    return panels_.partial[slot] && !values_.finite(panels_.panel[slot]);
+  };
+  for (int slot = 0; slot < panels_.count;) {
+    if (careful(slot)) {
+      weigh_hidden(state, row, rows, slot++);
+      continue;
+    }
+    int run = 1;
+    while (run < panels_.run(slot) && !careful(slot + run)) ++run;
+    prim_.multiply({.rows = rows,
+                    .columns = plan_.value_columns,
+                    .depth = run * cells,
+                    .a = reinterpret_cast<const Cell*>(scores_.get()) + slot * cells,
+                    .a_row = score_row_,
+                    .a_depth = 1,
+                    .b = values_.rows(panels_.panel[slot]),
+                    .b_depth = plan_.value_columns,
+                    .b_panel = kPanel,
+                    .c = state.output + row * plan_.value_columns,
+                    .c_row = plan_.value_columns,
+                    .accumulate = true});
+    slot += run;
+  }
+}
+
+// A partial panel with NaN or inf among its values: each row gets a copy in which what it does not see is 0.
+// The sums are those of the fast way, bit for bit.
+void Worker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slot) {
+  const int64_t cells = values_.row_cells(), columns = plan_.value_columns;
+  Cell* copy = patched_.ensure(values_.rows_size());
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(copy, values_.rows(panels_.panel[slot]), values_.rows_size() * sizeof(Cell));
+    clear_hidden(plan_.primitives.pairs, panels_.bits[slot][i], columns, copy);
+    prim_.multiply({.rows = 1,
+                    .columns = columns,
+                    .depth = cells,
+                    .a = reinterpret_cast<const Cell*>(scores_.get() + i * score_row_) + slot * cells,
+                    .a_row = score_row_,
+                    .a_depth = 1,
+                    .b = copy,
+                    .b_depth = columns,
+                    .b_panel = kPanel,
+                    .c = state.output + (row + i) * columns,
+                    .c_row = columns,
+                    .accumulate = true});
+  }
+}
+
+// The states of the key ranges, in order, as one.
+void Worker::join(const float* states, const State& state) {
+  clear(state, tile_.rows());
+  for (int64_t split = 0; split < cut_.splits; ++split) {
+    const State part = state_at(const_cast<float*>(states) + split * state_size(plan_));
+    for (int64_t row = 0; row < tile_.rows(); ++row) {
+      if (part.sum[row] == 0.0f) continue;  // saw nothing
+      const float largest = std::max(state.largest[row], part.largest[row]);
+      const float reference = largest == kNone ? 0.0f : largest;
+      const float old_factor = std::exp2((state.largest[row] - reference) * plan_.log2_scale);
+      const float part_factor = std::exp2((part.largest[row] - reference) * plan_.log2_scale);
+      state.largest[row] = largest;
+      state.sum[row] = state.sum[row] * old_factor + part.sum[row] * part_factor;
+      float* output = state.output + row * plan_.value_columns;
+      prim_.scale(output, old_factor, plan_.value_columns);
+      prim_.add_scaled(output, part.output + row * plan_.value_columns, part_factor, plan_.value_columns);
+    }
+  }
+}
+
+void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row) {
+  if (step == 1) {
+    auto* data = static_cast<char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+    prim_.narrow(row, array.dtype, plan_.problem.value_dim, data);
+    return;
+  }
+  for (int64_t c = 0; c < plan_.problem.value_dim; ++c) store(array.data, array.dtype, at + c * step, row[c]);
+}
+
+// Normalises the tile's rows, writes parts and logsumexp, and adds to the outputs of tokens [out_begin, ...).
+void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
+  const Problem& problem = plan_.problem;
+  constexpr auto kLog2E = static_cast<float>(std::numbers::log2e),
+                 kLn2 = static_cast<float>(std::numbers::ln2);
+  for (int64_t row = 0; row < tile_.rows(); ++row) {
+    const int64_t head = tile_.head(plan_, row);
+    const int64_t token = tile_.slice->queries.token(tile_.index(plan_, row));
+    const bool sees = state.sum[row] != 0.0f;
+    float lse = kNone, factor = 0.0f;
+    if (sees) {
+      const float exponent = state.largest[row] * plan_.log2_scale;
+      float sum = state.sum[row], reference = exponent, shrink = 1.0f;
+      if (!plan_.sinks.empty()) {
+        const float sink = plan_.sinks[head] * kLog2E;
+        reference = std::max(exponent, sink);
+        shrink = std::exp2(exponent - reference);
+        sum = sum * shrink + std::exp2(sink - reference);
+      }
+      lse = (reference + std::log2(sum)) * kLn2;
+      factor = shrink * plan_.keep_scale / sum;
+    } else if (!plan_.sinks.empty()) {
+      lse = plan_.sinks[head];
+    }
+    float* output = state.output + row * plan_.value_columns;
+    if (sees) prim_.scale(output, factor, plan_.value_columns);
+    if (outputs_.lse.data != nullptr) {
+      const auto& s = outputs_.lse.strides;
+      store(outputs_.lse.data, outputs_.lse.dtype,
+            tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3], lse);
+    }
+    if (outputs_.parts.data != nullptr) {
+      const auto& s = outputs_.parts.strides;
+      write_row(outputs_.parts, tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3],
+                s[4], output);
+    }
+    if (outputs_.out.data == nullptr) continue;
+    if (problem.pseudo_heads == 1 && problem.collapse == CollapseKind::kMean) {
+      const auto& s = outputs_.out.strides;
+      write_row(outputs_.out, tile_.batch * s[0] + head * s[1] + token * s[2], s[3], output);
+    } else {
+      collapse_row(row, output, out_begin, out_tokens);
+    }
+  }
+}
+
+// Adds a row's output to those that the collapse makes of it. The order over rows is that of the loops above:
+// heads, streams, pseudo-heads, whoever runs them.
+void Worker::collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens) {
+  const Problem& problem = plan_.problem;
+  const int64_t columns = plan_.value_columns, head = tile_.head(plan_, row), pseudo = tile_.pseudo[row];
+  const int64_t at =
+      (cut_.joins_heads ? tile_.slice->queries.token(tile_.index(plan_, row)) : tile_.index(plan_, row)) -
+      out_begin;
+  if (problem.collapse == CollapseKind::kGlobal) {
+    for (int64_t to = 0; to < problem.query_heads; ++to) {
+      const float weight = plan_.collapse[(to * problem.query_heads + head) * problem.pseudo_heads + pseudo];
+      prim_.add_scaled(out_.get() + (to * out_tokens + at) * columns, output, weight, columns);
+    }
+    return;
+  }
+  const float weight = problem.collapse == CollapseKind::kMean
+                           ? 1.0f / static_cast<float>(problem.pseudo_heads)
+                           : plan_.collapse[head * problem.pseudo_heads + pseudo];
+  prim_.add_scaled(out_.get() + ((head - out_head_begin_) * out_tokens + at) * columns, output, weight,
+                   columns);
+}
+
+void Worker::write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
+                       int64_t end) {
+  const auto& s = outputs_.out.strides;
+  const float* row = out_.get();
+  for (int64_t head = head_begin; head < head_end; ++head) {
+    for (int64_t index = begin; index < end; ++index, row += plan_.value_columns) {
+      write_row(outputs_.out, batch * s[0] + head * s[1] + view.token(index) * s[2], s[3], row);
+    }
+  }
+}
+
+void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_t end, const float* states) {
+  const auto& slices = plan_.slices(batch);
+  const int64_t slice_begin = cut_.joins_heads ? 0 : slice_index;
+  const int64_t slice_end = cut_.joins_heads ? static_cast<int64_t>(slices.size()) : slice_index + 1;
+  out_head_begin_ = cut_.joins_heads ? 0 : slices[slice_begin].head_begin;
+  const int64_t out_head_end = cut_.joins_heads ? plan_.problem.query_heads : slices[slice_begin].head_end;
+  const bool collapses = outputs_.out.data != nullptr &&
+                         (plan_.problem.pseudo_heads > 1 || plan_.problem.collapse != CollapseKind::kMean);
+  if (collapses) {
+    const int64_t size = (out_head_end - out_head_begin_) * (end - begin) * plan_.value_columns;
+    std::fill_n(out_.ensure(size), size, 0.0f);
+  }
+  const State state = state_at(state_.get());
+  for (int64_t at = slice_begin; at < slice_end; ++at) {
+    const Slice& slice = slices[at];
+    const Scope scope(plan_.problem, batch, slice.pattern, slice.keys, plan_.rows_per_token,
+                      plan_.ranks_of(batch));
+    // Joined heads share tokens, not indices of a view.
+    const int64_t first = cut_.joins_heads ? slice.queries.index_from(begin) : begin;
+    const int64_t last = cut_.joins_heads ? slice.queries.index_from(end) : end;
+    for (int64_t stream = 0; stream < plan_.streams; ++stream) {
+      begin_slice(slice, scope, batch, stream);
+      for (int64_t token = first; token < last; token += tile_tokens(plan_, slice)) {
+        tile_.fill(plan_, scope, slice, batch, stream, token,
+                   std::min(token + tile_tokens(plan_, slice), last));
+        if (states != nullptr) {
+          const int64_t number = (batch * cut_.max_slices + at) * plan_.streams + stream;
+          join(states + number * cut_.splits * state_size(plan_), state);
+        } else {
+          load_queries();
+          clear(state, tile_.rows());
+          attend(scope, state, 0, std::numeric_limits<int64_t>::max());
+        }
+        finish(state, begin, end - begin);
+      }
+    }
+  }
+  if (collapses) {
+    const View& view = cut_.joins_heads ? all_queries_ : slices[slice_begin].queries;
+    write_out(batch, view, out_head_begin_, out_head_end, begin, end);
+  }
+}
+
+void Worker::run_split(int64_t batch, int64_t slice_index, int64_t stream, int64_t split, float* target) {
+  const Slice& slice = plan_.slices(batch)[slice_index];
+  const Scope scope(plan_.problem, batch, slice.pattern, slice.keys, plan_.rows_per_token,
+                    plan_.ranks_of(batch));
+  begin_slice(slice, scope, batch, stream);
+  tile_.fill(plan_, scope, slice, batch, stream, 0, slice.queries.count);
+  load_queries();
+  const State state = state_at(target);
+  clear(state, tile_.rows());
+  const int64_t panels = divide_up(slice.keys.count * plan_.rows_per_token, kPanel);
+  attend(scope, state, panels * split / cut_.splits, panels * (split + 1) / cut_.splits);
+}
+
+struct Chunk {
+  int64_t batch, slice, begin, end;
+};
+
+// All chunks, the later ones of a sequence first: with causal heads they are the long ones.
+std::vector<Chunk> chunks_of(const Plan& plan, const Cut& cut) {
+  std::vector<Chunk> chunks;
+  const auto add = [&](int64_t batch, int64_t slice, int64_t tokens, int64_t step) {
+    for (int64_t begin = (tokens - 1) / step * step; begin >= 0; begin -= step) {
+      chunks.push_back({batch, slice, begin, std::min(begin + step, tokens)});
+    }
+  };
+  for (int64_t b = 0; b < plan.problem.batch; ++b) {
+    if (plan.problem.queries == 0) break;
+    const auto& slices = plan.slices(b);
+    if (cut.joins_heads) {
+      add(b, 0, plan.problem.queries, std::max<int64_t>(1, cut.chunk_rows / plan.rows_per_token));
+      continue;
+    }
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const int64_t tile = tile_tokens(plan, slices[i]);
+      const int64_t rows = tile * slices[i].heads() * plan.rows_per_token;
+      add(b, static_cast<int64_t>(i), slices[i].queries.count,
+          tile * std::max<int64_t>(1, cut.chunk_rows / rows));
+    }
+  }
+  return chunks;
+}
+
+}  // namespace
+
+void forward(const Problem& problem, const core::AttentionInputs& inputs,
+             const core::AttentionOutputs& outputs, const ParallelFor& parallel, Isa isa) {
+  const Plan plan(problem, inputs, isa);
+  const Cut cut(plan);
+  const std::vector<Chunk> chunks = chunks_of(plan, cut);
+  if (chunks.empty()) return;
+  std::vector<std::unique_ptr<Worker>> workers(std::max(1, parallel.workers));
+  const auto worker_at = [&](int index) -> Worker& {
+    if (workers[index] == nullptr) workers[index] = std::make_unique<Worker>(plan, cut, outputs);
+    return *workers[index];
+  };
+  Buffer<float> states;
+  if (cut.splits > 1) {
+    const int64_t size = Worker::state_size(plan);
+    const int64_t per_batch = cut.max_slices * plan.streams * cut.splits;
+    states.ensure(problem.batch * per_batch * size);
+    parallel.run(problem.batch * per_batch, [&](int64_t task, int worker) {
+      const int64_t split = task % cut.splits, stream = task / cut.splits % plan.streams;
+      const int64_t slice = task / (cut.splits * plan.streams) % cut.max_slices, batch = task / per_batch;
+      if (slice < static_cast<int64_t>(plan.slices(batch).size())) {
+        worker_at(worker).run_split(batch, slice, stream, split, states.get() + task * size);
+      }
+    });
+  }
+  parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t task, int worker) {
+    const Chunk& chunk = chunks[task];
+    worker_at(worker).run_chunk(chunk.batch, chunk.slice, chunk.begin, chunk.end, states.get());
+  });
+}
+
+}  // namespace iha::cpu

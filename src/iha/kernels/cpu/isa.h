@@ -1,0 +1,21 @@
+// Which instruction sets this machine has and which one the engine uses. Not the kernels themselves
+// (primitives.h).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace iha::cpu {
+
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+
+// "portable", "avx2", "avx512", "avx512_bf16": the spellings of IHA_ISA.
+std::string_view name_of(Isa isa);
+// What the processor executes and the library was built with, ascending; the first is kPortable.
+const std::vector<Isa>& supported_isas();
+// The set named by the environment variable IHA_ISA, else the best one. Throws std::invalid_argument naming
+// what the machine has where IHA_ISA names something else.
+Isa active_isa();
+
+}  // namespace iha::cpu

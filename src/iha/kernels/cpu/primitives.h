@@ -1,0 +1,119 @@
+// The engine's inner loops as a table of functions, one table an instruction set. The algorithms
+// (forward.cpp, backward.cpp) are written once over this table and know neither vector widths nor operand
+// formats.
+//
+// Operands of products are arrays of 32-bit *cells*: one float32, or (where `pairs`) two neighbouring
+// bfloat16 values along the summed dimension, the earlier one in the low half. Counting in cells, both kinds
+// have the same shapes.
+#pragma once
+
+#include <cstdint>
+
+#include "iha/core/dtype.h"
+#include "iha/core/rope.h"
+#include "iha/kernels/cpu/isa.h"
+
+namespace iha::cpu {
+
+using Cell = uint32_t;
+
+// Keys are packed in panels of 32 columns, the width of the widest register tile (two AVX-512 vectors).
+constexpr int64_t kPanel = 32;
+// Rows of output-side matrices are padded to a multiple of 16 columns: every tile width divides it or 32.
+constexpr int64_t kColumnMultiple = 16;
+// The most rows that a register tile has in any instruction set.
+constexpr int kMaxGroupRows = 8;
+
+// c[rows, columns] (+)= a[rows, depth] b[depth, columns], depth in cells. Element (i, k) of a is a[i * a_row
+// + k * a_depth], so a transposed operand is a pair of strides; row k of b's 32-column panel t is at b + t *
+// b_panel + k * b_depth. columns is a multiple of 16. Sums run over k in order, from c or from 0.
+struct Product {
+  int64_t rows, columns, depth;
+  const Cell* a;
+  int64_t a_row, a_depth;
+  const Cell* b;
+  int64_t b_depth, b_panel;
+  float* c;
+  int64_t c_row;
+  bool accumulate;
+};
+
+// One block of keys of the online softmax, for the rows of one register tile. Scores s become weights
+// 2^(log2_scale * (s - largest)), written as cells over the scores' own memory.
+struct SoftmaxStep {
+  int64_t rows, columns;  // columns: multiple of 32
+  float* scores;
+  int64_t score_row;
+  float log2_scale;  // > 0
+  float* largest;    // [rows], the score that weights refer to; -inf before the first block
+  float* sum;        // [rows] of the weights
+  float* output;     // [rows, output_columns]: scaled when `largest` moves
+  int64_t output_row, output_columns;
+  const uint32_t*
+      keep;  // dropout: a word a row and panel of columns; null without. Sums count dropped weights too.
+  int64_t keep_row;
+};
+
+// Backward, the same rows: weights from scores and the forward pass's logsumexp, in place.
+struct WeightStep {
+  int64_t rows, columns;
+  float* scores;
+  int64_t score_row;
+  float log2_scale;
+  const float* log2_sum;  // [rows]: log2 of the sum of exponentials
+};
+
+// Backward: gradients of scores, weights * (gradient - row_term), in place of `gradient`. With dropout bits,
+// `gradient` and afterwards `weights` are multiplied by keep_scale where kept and zeroed elsewhere.
+struct ScoreGradientStep {
+  int64_t rows, columns;
+  float* weights;
+  float* gradient;
+  int64_t row;  // stride of both
+  const float* row_term;
+  const uint32_t* keep;
+  int64_t keep_row;
+  float keep_scale;
+};
+
+struct Primitives {
+  bool pairs;      // cells are pairs of bfloat16
+  int group_rows;  // rows of a register tile
+  void (*multiply)(const Product& product);
+  void (*multiply_float)(const Product& product);  // cells are float32, whatever `pairs` says
+  // cells[row of 32][columns] -> panel[columns][32].
+  void (*transpose)(const Cell* rows, int64_t row, int64_t columns, Cell* panel);
+  void (*widen)(const void* source, DType dtype, int64_t count, float* target);
+  void (*narrow)(const float* source, DType dtype, int64_t count, void* target);
+  // Cells along a row's own columns (count: of cells; source has 2 * count floats where `pairs`), and cells
+  // along rows, two rows at a time (`second` is not read without `pairs`).
+  void (*pack_along)(const float* source, int64_t count, Cell* cells);
+  void (*pack_across)(const float* first, const float* second, int64_t count, Cell* cells);
+  // panel[rows][32] = value where row's bit is clear.
+  void (*hide)(float* panel, int64_t row, int64_t rows, const uint32_t* bits, float value);
+  void (*softmax)(const SoftmaxStep& step);
+  void (*weights)(const WeightStep& step);
+  void (*score_gradient)(const ScoreGradientStep& step);
+  // Dropout's keep bits of 32 columns: bit c is word `columns[c] mod 4` of block (columns[c] / 4, row,
+  // batch_head, 0).
+  uint32_t (*keep_bits)(uint64_t threshold, uint64_t seed, uint32_t batch_head, uint32_t row,
+                        const int64_t* columns);
+  void (*add_scaled)(float* target, const float* source, float factor,
+                     int64_t count);  // target += factor * source
+  void (*scale)(float* values, float factor, int64_t count);
+  float (*dot)(const float* a, const float* b, int64_t count);
+  // lanes[16] += a * b, element c to lane c mod 16; for sums over many rows that are added up once, at the
+  // end.
+  void (*dot_lanes)(const float* a, const float* b, int64_t count, float* lanes);
+  bool (*finite)(const float* values, int64_t count);
+  // Turns the first 2 * pairs channels by the sum of two angles, given as cosines then sines [2][pairs] in
+  // float64.
+  void (*rotate)(float* row, const double* coarse, const double* fine, int64_t pairs, RopeStyle style,
+                 bool back);
+};
+
+// The table for inputs of `dtype` (not float64): pairs for bfloat16 where the instruction set has dot
+// products.
+const Primitives& primitives(Isa isa, DType dtype);
+
+}  // namespace iha::cpu

@@ -1,0 +1,49 @@
+// The table for bfloat16 inputs on AVX-512 with BF16 dot products (VDPBF16PS): operands are pairs of bfloat16
+// along the summed dimension, sums are float32.
+#include "iha/kernels/cpu/primitives_impl.h"
+#include "iha/kernels/cpu/simd_avx512.h"
+#include "iha/kernels/cpu/tables.h"
+
+namespace iha::cpu {
+namespace {
+
+struct BFloat16Cells {
+  static constexpr bool kPairs = true;
+  static constexpr int kExpDegree = 3;  // 7.5e-5, where rounding a weight to bfloat16 costs up to 2e-3
+  using Float = Avx512::Float;
+
+  static Float multiply_add(Float a, Float b, Float sum) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  static void write(Cell* row, int64_t column, Float low, Float high) {
+    _mm512_storeu_si512(row + column / 2, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+  }
+  static void pack_along(const float* source, int64_t count, Cell* cells) {
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16)
+      write(cells, 2 * i, Avx512::load(source + 2 * i), Avx512::load(source + 2 * i + 16));
+    for (; i < count; ++i) {
+      cells[i] = float_to_bfloat16(source[2 * i]) |
+                 static_cast<uint32_t>(float_to_bfloat16(source[2 * i + 1])) << 16;
+    }
+  }
+  static void pack_across(const float* first, const float* second, int64_t count, Cell* cells) {
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+      const auto low = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Avx512::load(first + i)));
+      const auto high = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Avx512::load(second + i)));
+      const __m512i words =
+          _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+      _mm512_storeu_si512(cells + i, words);
+    }
+    for (; i < count; ++i) {
+      cells[i] = float_to_bfloat16(first[i]) | static_cast<uint32_t>(float_to_bfloat16(second[i])) << 16;
+    }
+  }
+};
+
+}  // namespace
+
+const Primitives kAvx512Bf16Primitives = make_primitives<Avx512, BFloat16Cells>();
+
+}  // namespace iha::cpu

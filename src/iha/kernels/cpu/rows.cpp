@@ -1,0 +1,153 @@
+#include "iha/kernels/cpu/rows.h"
+
+#include <algorithm>
+
+namespace iha::cpu {
+
+RowSource query_source(const Plan& plan) {
+  return {&plan.inputs.query, plan.problem.query_heads, plan.problem.head_dim,
+          &plan.alpha_q,      plan.rotation.any(),      plan.query_factor};
+}
+RowSource key_source(const Plan& plan) {
+  return {&plan.inputs.key, plan.problem.key_heads, plan.problem.head_dim, &plan.alpha_k,
+          plan.rotation.any()};
+}
+RowSource value_source(const Plan& plan) {
+  return {&plan.inputs.value, plan.problem.key_heads, plan.problem.value_dim, &plan.alpha_v, false};
+}
+
+RowReader::RowReader(const Plan& plan) : plan_(plan) {
+  angles_.ensure(2 * plan.rotation.pairs() + 1);
+}
+
+void RowReader::read_one(const RowSource& source, int64_t batch, int64_t head, int64_t token,
+                         float* target) const {
+  const core::Array& array = *source.array;
+  const int64_t at = batch * array.strides[0] + head * array.strides[1] + token * array.strides[2];
+  const int64_t step = array.strides[3];
+  if (step == 1) {
+    const char* data = static_cast<const char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+    plan_.primitives.widen(data, array.dtype, source.width, target);
+    return;
+  }
+  for (int64_t c = 0; c < source.width; ++c) {
+    target[c] = static_cast<float>(load(array.data, array.dtype, at + c * step));
+  }
+}
+
+void RowReader::read_heads(const RowSource& source, int64_t batch, int64_t token, float* target,
+                           int64_t row) const {
+  for (int64_t m = 0; m < source.heads; ++m) {
+    read_one(source, batch, m, token, target + m * row);
+    std::fill(target + m * row + source.width, target + (m + 1) * row, 0.0f);
+  }
+}
+
+void RowReader::turn(float* values, int64_t position, int64_t pseudo, bool back) {
+  const Rotation& rotation = plan_.rotation;
+  const int64_t at = rope_position(plan_.problem.rope.kind, position, pseudo, plan_.problem.pseudo_heads);
+  const auto [coarse, fine] = rotation.angles(at, angles_.get());
+  plan_.primitives.rotate(values, coarse, fine, rotation.pairs(), rotation.style(), back);
+}
+
+void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, int64_t end, float* target,
+                     int64_t row) {
+  const int64_t per_token = plan_.rows_per_token, pseudo_heads = plan_.problem.pseudo_heads;
+  const int64_t padded = round_up(source.width, kColumnMultiple);
+  const bool mixes = !source.alpha->empty();
+  float* heads = mixes ? heads_.ensure(source.heads * padded) : nullptr;
+  for (int64_t at = begin; at < end;) {
+    const int64_t index = at / per_token, token = set.view->token(index);
+    const int64_t count = std::min(end, (index + 1) * per_token) - at;
+    const int64_t first_pseudo = plan_.pseudo(set.stream, at - index * per_token);
+    float* rows = target + (at - begin) * row;
+    if (mixes) {
+      // [pseudo-heads, heads] times [heads, channels], for this token.
+      read_heads(source, set.batch, token, heads, padded);
+      const float* alpha = source.alpha->data() + set.head * pseudo_heads + first_pseudo;
+      plan_.primitives.multiply_float({.rows = count,
+                                       .columns = padded,
+                                       .depth = source.heads,
+                                       .a = reinterpret_cast<const Cell*>(alpha),
+                                       .a_row = 1,
+                                       .a_depth = source.heads * pseudo_heads,
+                                       .b = reinterpret_cast<const Cell*>(heads),
+                                       .b_depth = padded,
+                                       .b_panel = kPanel,
+                                       .c = rows,
+                                       .c_row = row,
+                                       .accumulate = false});
+    } else {
+      read_one(source, set.batch, set.head, token, rows);
+      std::fill(rows + source.width, rows + row, 0.0f);
+      for (int64_t i = 1; i < count; ++i) std::copy(rows, rows + row, rows + i * row);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (source.turns) turn(rows + i * row, set.position + token, first_pseudo + i, false);
+      if (source.factor != 1.0f) plan_.primitives.scale(rows + i * row, source.factor, source.width);
+    }
+    at += count;
+  }
+}
+
+PackedRows::PackedRows(const Plan& plan, RowReader& reader, bool panels, bool rows)
+    : plan_(plan),
+      reader_(reader),
+      with_panels_(panels),
+      with_rows_(rows),
+      row_cells_(plan.primitives.pairs ? kPanel / 2 : kPanel) {}
+
+void PackedRows::reset(const RowSource& source, const RowSet& set, int64_t limit, int64_t depth,
+                       int64_t columns) {
+  source_ = source;
+  set_ = set;
+  limit_ = limit;
+  depth_ = depth;
+  columns_ = columns;
+  const int64_t panels = divide_up(limit, kPanel);
+  state_.assign(panels, kAbsent);
+  if (with_panels_) panels_.ensure(panels * panel_size());
+  if (with_rows_) rows_.ensure(panels * rows_size());
+  values_.ensure(kPanel * columns);
+  cells_.ensure(kPanel * depth);
+}
+
+void PackedRows::pack(int64_t panel) {
+  const Primitives& prim = plan_.primitives;
+  const int64_t begin = panel * kPanel, end = std::min(limit_, begin + kPanel);
+  // Float rows are the operand itself; pairs are made from a copy.
+  float* values =
+      with_rows_ && !prim.pairs ? reinterpret_cast<float*>(rows_.get() + panel * rows_size()) : values_.get();
+  reader_.read(source_, set_, begin, end, values, columns_);
+  std::fill(values + (end - begin) * columns_, values + kPanel * columns_, 0.0f);
+  state_[panel] = prim.finite(values, (end - begin) * columns_) ? kFinite : kNotFinite;
+  if (with_rows_ && prim.pairs) {
+    Cell* rows = rows_.get() + panel * rows_size();
+    for (int64_t i = 0; i < row_cells_; ++i) {
+      prim.pack_across(values + 2 * i * columns_, values + (2 * i + 1) * columns_, columns_,
+                       rows + i * columns_);
+    }
+  }
+  if (with_panels_) {
+    const auto* cells = reinterpret_cast<const Cell*>(values);
+    int64_t row = columns_;
+    if (prim.pairs) {
+      for (int64_t i = 0; i < kPanel; ++i)
+        prim.pack_along(values + i * columns_, depth_, cells_.get() + i * depth_);
+      cells = cells_.get();
+      row = depth_;
+    }
+    prim.transpose(cells, row, depth_, panels_.get() + panel * panel_size());
+  }
+}
+
+void clear_hidden(bool pairs, uint32_t bits, int64_t columns, Cell* rows) {
+  for (int64_t i = 0; i < kPanel; ++i) {
+    if (bits >> i & 1u) continue;
+    Cell* cells = rows + (pairs ? i / 2 : i) * columns;
+    const Cell kept = !pairs ? 0u : i % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+    for (int64_t c = 0; c < columns; ++c) cells[c] &= kept;
+  }
+}
+
+}  // namespace iha::cpu

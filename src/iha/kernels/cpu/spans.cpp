@@ -1,0 +1,165 @@
+#include "iha/kernels/cpu/spans.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "iha/kernels/cpu/primitives.h"
+
+namespace iha::cpu {
+namespace {
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+int64_t modulo(int64_t a, int64_t b) {
+  return a - floor_divide(a, b) * b;
+}
+
+// Bits c of [0, 32) with begin <= row + c < end.
+uint32_t range_bits(int64_t begin, int64_t end, int64_t row) {
+  const int64_t low = std::clamp<int64_t>(begin - row, 0, 32), high = std::clamp<int64_t>(end - row, 0, 32);
+  if (low >= high) return 0;
+  return static_cast<uint32_t>(((uint64_t{1} << high) - 1) & ~((uint64_t{1} << low) - 1));
+}
+
+}  // namespace
+
+int64_t View::index_from(int64_t token) const {
+  return token <= first ? 0 : std::min(count, (token - first + step - 1) / step);
+}
+
+Scope::Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
+             int64_t rows_per_token, std::span<const int64_t> ranks)
+    : pattern_(pattern), view_(keys), rows_per_token_(rows_per_token), ranks_(ranks) {
+  view_.count = keys.index_from(problem.keys_of(batch));
+  rows_ = view_.count * rows_per_token;
+  flat_ = problem.order == Order::kFlat && pattern.causal() && rows_per_token > 1;
+  step_hides_ = pattern.step != Step::kNone && pattern.every > 1 && view_.step == 1;
+  if (problem.documents.empty()) return;
+  documents_ = std::span(problem.documents).subspan(batch * problem.keys, problem.keys);
+  for (int64_t row = 0; row < rows_; row += kPanel) {
+    auto& [low, high] = panel_documents_.emplace_back(INT64_MAX, INT64_MIN);
+    const int64_t last = std::min(row + kPanel, rows_) - 1;
+    for (int64_t index = row / rows_per_token; index <= last / rows_per_token; ++index) {
+      low = std::min(low, documents_[view_.token(index)]);
+      high = std::max(high, documents_[view_.token(index)]);
+    }
+  }
+}
+
+Span Scope::span(int64_t position, int64_t pseudo) const {
+  const Pattern& p = pattern_;
+  constexpr int64_t kFar = int64_t{1} << 60;  // beyond any position, small enough to add to one
+  int64_t begin = position - std::min(p.left, kFar), end = position + std::min(p.right, kFar) + 1;
+  if (p.chunk > 0) {
+    const int64_t chunk_begin = floor_divide(position, p.chunk) * p.chunk;
+    begin = std::max(begin, chunk_begin);
+    // Written so that a chunk as large as an int64 does not overflow.
+    if (p.chunk < kFar) end = std::min(end, chunk_begin + p.chunk);
+  }
+  const auto rows_before = [&](int64_t token) { return view_.index_from(token) * rows_per_token_; };
+  // Where the row's own token is the last one visible and order is flat, its later pseudo-keys are not.
+  const auto rows_up_to = [&](int64_t token_end) {
+    const int64_t rows = rows_before(token_end);
+    const bool own =
+        flat_ && token_end == position + 1 && rows > 0 && view_.token(rows / rows_per_token_ - 1) == position;
+    return own ? rows - rows_per_token_ + pseudo + 1 : rows;
+  };
+  Span span{rows_before(begin), rows_up_to(end), 0};
+  if (p.first > 0) {
+    if (documents_.empty()) {
+      span.first_end = rows_up_to(p.causal() ? std::min(p.first, position + 1) : p.first);
+    } else {  // anywhere in the document: bits decide
+      span.first_end = rows_up_to(p.causal() ? position + 1 : kFar);
+    }
+  }
+  if (span.begin >= span.end) span.begin = span.end = 0;
+  return span;
+}
+
+bool Scope::key_visible(const Span& span, int64_t position, int64_t index, int64_t row) const {
+  const int64_t token = view_.token(index);
+  if (!documents_.empty() && documents_[token] != documents_[position]) return false;
+  if (row < span.first_end && (documents_.empty() || ranks_[token] < pattern_.first)) return true;
+  if (row < span.begin || row >= span.end) return false;
+  if (!step_hides_) return true;
+  return modulo(pattern_.step == Step::kRelative ? position - token : token, pattern_.every) == 0;
+}
+
+uint32_t Scope::bits(const Span& span, int64_t position, int64_t row) const {
+  if (documents_.empty() && !step_hides_) {
+    return range_bits(span.begin, span.end, row) | range_bits(0, span.first_end, row);
+  }
+  uint32_t bits = 0;
+  const int64_t end = std::min(row + kPanel, rows_);
+  for (int64_t key = row, index = row / rows_per_token_, next = (index + 1) * rows_per_token_; key < end;
+       ++key) {
+    if (key == next) {
+      ++index;
+      next += rows_per_token_;
+    }
+    if (key_visible(span, position, index, key)) bits |= uint32_t{1} << (key - row);
+  }
+  return bits;
+}
+
+bool Scope::sees_any(const Span& span, int64_t position) const {
+  const bool in_range = span.begin < span.end || span.first_end > 0;
+  if (!in_range || (documents_.empty() && !step_hides_)) return in_range;
+  for (int64_t row = 0; row < rows_; row += kPanel) {
+    if (sight(&span, &position, 1, row) != Sight::kNone && bits(span, position, row) != 0) return true;
+  }
+  return false;
+}
+
+Sight Scope::sight(const Span* spans, const int64_t* positions, int64_t count, int64_t row) const {
+  const int64_t end = row + kPanel;
+  bool touched = false, full = !step_hides_;
+  for (int64_t i = 0; i < count; ++i) {
+    const Span& span = spans[i];
+    touched |= (row < span.end && end > span.begin) || row < span.first_end;
+    full &= (row >= span.begin && end <= span.end) || (documents_.empty() && end <= span.first_end);
+  }
+  if (!touched) return Sight::kNone;
+  if (!documents_.empty()) {
+    const auto [low, high] = panel_documents_[row / kPanel];
+    bool meets = false;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t own = documents_[positions[i]];
+      meets |= own >= low && own <= high;
+      full &= own == low && own == high;
+    }
+    if (!meets) return Sight::kNone;
+  }
+  return full ? Sight::kFull : Sight::kPartial;
+}
+
+std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& pattern, int64_t query_offset) {
+  const View all_queries{0, 1, problem.queries}, all_keys{0, 1, problem.keys};
+  const int64_t every = pattern.every;
+  // A class of fewer than 16 keys fills no panel and no register tile: masks are cheaper.
+  if (pattern.step == Step::kNone || every == 1 || pattern.first > 0 || every > problem.keys / 16) {
+    return {{all_queries, all_keys}};
+  }
+  if (pattern.step == Step::kAbsolute) return {{all_queries, {0, every, (problem.keys + every - 1) / every}}};
+  std::vector<ViewPair> pairs;
+  for (int64_t residue = 0; residue < std::min(every, problem.queries); ++residue) {
+    const int64_t key = modulo(query_offset + residue, every);
+    pairs.push_back({{residue, every, (problem.queries - residue + every - 1) / every},
+                     {key, every, (problem.keys - key + every - 1) / every}});
+  }
+  return pairs;
+}
+
+std::vector<int64_t> document_ranks(const Problem& problem) {
+  std::vector<int64_t> ranks(problem.documents.size());
+  for (int64_t b = 0; b < problem.batch; ++b) {
+    std::unordered_map<int64_t, int64_t> seen;
+    for (int64_t j = 0; j < problem.keys; ++j) {
+      ranks[b * problem.keys + j] = seen[problem.documents[b * problem.keys + j]]++;
+    }
+  }
+  return ranks;
+}
+
+}  // namespace iha::cpu

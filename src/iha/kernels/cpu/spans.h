@@ -1,0 +1,71 @@
+// Who sees whom, as the kernels read it: each query row of a head is a range of key rows plus a prefix of
+// first tokens, and where that does not say it all (documents, steps that were not gathered) 32 bits a row
+// and panel. Derived from the pattern here, once, so that kernels never ask what "causal" means.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "iha/kernels/problem.h"
+
+namespace iha::cpu {
+
+// Tokens first, first + step, ... (count of them): a residue class, or all tokens.
+struct View {
+  int64_t first = 0, step = 1, count = 0;
+  int64_t token(int64_t index) const { return first + index * step; }
+  // The index of the first token at or past `token`.
+  int64_t index_from(int64_t token) const;
+};
+
+// Key rows that one query row sees: [begin, end) and [0, first_end). Rows of a view: index * rows_per_token +
+// pseudo.
+struct Span {
+  int64_t begin = 0, end = 0, first_end = 0;
+};
+
+// How key rows relate to a group of query rows.
+enum class Sight : uint8_t { kNone, kPartial, kFull };
+
+// One head's keys in one sequence.
+class Scope {
+ public:
+  // `ranks`: of each token of the sequence among its document's, where documents meet first tokens; else
+  // empty.
+  Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
+        int64_t rows_per_token, std::span<const int64_t> ranks);
+
+  int64_t rows() const { return rows_; }  // of the view, cut to the sequence's length
+  // The query at absolute position `position`, pseudo-query `pseudo` (0 where a token has one row).
+  Span span(int64_t position, int64_t pseudo) const;
+  // Bit c: is key row `row` + c visible?
+  uint32_t bits(const Span& span, int64_t position, int64_t row) const;
+  // Whether the row sees any key at all.
+  bool sees_any(const Span& span, int64_t position) const;
+  // What `count` query rows see of the panel of 32 key rows from `row`.
+  Sight sight(const Span* spans, const int64_t* positions, int64_t count, int64_t row) const;
+
+ private:
+  bool key_visible(const Span& span, int64_t position, int64_t index, int64_t row) const;
+
+  Pattern pattern_;
+  View view_;
+  int64_t rows_per_token_, rows_;
+  bool flat_;        // a causal head in flat order: at j = i only pseudo-keys up to the pseudo-query's own
+  bool step_hides_;  // the step is not in the view
+  std::span<const int64_t> documents_, ranks_;
+  std::vector<std::pair<int64_t, int64_t>> panel_documents_;  // smallest and largest number of a panel
+};
+
+// Views of a head: which queries and keys can see each other by its step. One pair of all tokens where
+// gathering does not pay or first tokens break the classes.
+struct ViewPair {
+  View queries, keys;
+};
+std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& pattern, int64_t query_offset);
+
+// For each token of each sequence, how many tokens of its document come before it: [batch * keys].
+std::vector<int64_t> document_ranks(const Problem& problem);
+
+}  // namespace iha::cpu
