@@ -47,6 +47,8 @@ int main(int argc, char** argv) {
   iha::app::Action action;  // one line a subcommand: iha::app::add_NAME(app, action);
   iha::app::add_run(app, action);
   iha::app::add_check(app, action);
+  iha::app::add_inspect(app, action);
+  iha::app::add_plan(app, action);
   try {
     // CLI11 takes the arguments last first.
     auto arguments = iha::app::with_config({argv + 1, argv + argc});

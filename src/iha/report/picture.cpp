@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "iha/core/error.h"
-#include "iha/patterns/count.h"
+#include "iha/schedule/tiles.h"
 
 namespace iha::report {
 namespace {
@@ -119,17 +120,15 @@ std::string ascii_picture(const Pattern& pattern, int64_t tokens, int64_t width)
   check(tokens >= 0 && width >= 1, "report: a picture of ", tokens, " tokens, ", width,
         " wide, expected 0 or more and 1 or more");
   const int64_t block = std::max<int64_t>(1, (tokens + width - 1) / width);
+  const HeadScope scope{.pattern = pattern, .queries = tokens, .keys = tokens};
+  std::vector<TileRun> runs;
   std::string picture;
   for (int64_t top = 0; top < tokens; top += block) {
-    const int64_t bottom = std::min(tokens, top + block);
-    for (int64_t left = 0; left < tokens; left += block) {
-      const int64_t right = std::min(tokens, left + block);
-      int64_t pairs = 0;
-      for (int64_t i = top; i < bottom; ++i)
-        pairs += visible_keys(pattern, i, right) - visible_keys(pattern, i, left);
-      picture += pairs == 0 ? '.' : pairs == (bottom - top) * (right - left) ? '#' : '+';
-    }
-    picture += '\n';
+    key_tiles(scope, top, std::min(tokens, top + block), block, runs);
+    std::string line((tokens + block - 1) / block, '.');
+    for (const TileRun& run : runs)
+      line.replace(run.first, run.count, run.count, run.kind == TileKind::kFull ? '#' : '+');
+    picture += line + '\n';
   }
   return picture;
 }
