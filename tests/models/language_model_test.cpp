@@ -47,7 +47,7 @@ std::vector<LanguageModelConfig> all_configs() {
 // Embeddings begin small; this makes the logits lively.
 void enlarge(LanguageModel& model) {
   const torch::NoGradGuard no_grad;
-  model->named_parameters()["embedding.weight"].mul_(40);
+  model->named_parameters()["embedding.weight"].mul_(10);
 }
 
 torch::Tensor some_tokens(int64_t batch, int64_t tokens) {

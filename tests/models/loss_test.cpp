@@ -12,7 +12,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(NextTokenLoss, IsASumOverTheTargetsThatCount) {
   const auto logits = torch::randn({2, 3, 5}, torch::kFloat64).requires_grad_();
-  const auto targets = torch::tensor({{1, kIgnore, 4}, {kIgnore, 0, 2}}, torch::kInt64);
+  const auto targets = torch::tensor({{1L, kIgnore, 4L}, {kIgnore, 0L, 2L}}, torch::kInt64);
   const LossSum loss = next_token_loss(logits, targets);
   EXPECT_EQ(loss.count, 4);
   double expected = 0;

@@ -90,6 +90,7 @@ TEST(TokenTagger, IsItsFormula) {
     };
     torch::Tensor x = embedded("value", input.values) + embedded("row", input.rows) +
                       embedded("column", input.columns) + embedded("free", input.rows * 4 + input.columns);
+    if (layer == "residual_norm") x = torch::layer_norm(x, {16});
     const auto inner = tagger->named_modules()["layers.0"];
     if (layer == "pre_norm") {
       x = inner->as<nn::TransformerBlockImpl>()->forward(x);

@@ -29,7 +29,7 @@ TEST(Variants, HaveTheParametersOfAHandCount) {
       {"plain", plain},
       {"plain_8", plain},
       {"plain_8_free", plain + 25 * 64},
-      {"plain_residual_norm", plain + 2 * 64},
+      {"plain_residual_norm", plain + 2 * 2 * 64},
       {"plain_equal_compute", plain + 4 * 64 * 16 * (equal_heads - 4)},
       {"mixed", plain + 3 * 4 * 4},
       {"averaged", plain + 3 * 4 * 4 * 4},

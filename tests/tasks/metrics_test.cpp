@@ -102,7 +102,7 @@ TEST(CountText, CountsBitsOfTheTargetsThatCount) {
   const auto row = torch::tensor({0.5f, 0.25f, 0.125f, 0.125f}).log();
   const auto logits = row.expand({2, 3, 4}) + 100;
   const auto targets =
-      torch::tensor({{0, 1, models::kIgnore}, {3, models::kIgnore, models::kIgnore}}, torch::kInt64);
+      torch::tensor({{0L, 1L, models::kIgnore}, {3L, models::kIgnore, models::kIgnore}}, torch::kInt64);
   const TextCounts counts = count_text(logits, targets);
   EXPECT_EQ(counts.tokens, 3);
   EXPECT_EQ(counts.correct, 1);

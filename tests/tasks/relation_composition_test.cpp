@@ -107,7 +107,7 @@ TEST(DrawRelations, IsTheSameOnEveryMachine) {
     expected.push_back(plain.relation(6, 10, 0.325));
   }
   EXPECT_EQ(checksum(found), checksum(expected));
-  EXPECT_EQ(checksum(found), 0u);
+  EXPECT_EQ(checksum(found), 5496747586709421494u);
 }
 
 TEST(DrawRelations, KeepsTheSplitsApart) {
@@ -179,7 +179,7 @@ TEST(DrawRelations, RefusesTooSmallSpaces) {
               throws_with("16 distinct relations with sides 2..2, expected at "
                           "least 17"));
   options.min_side = options.max_side = 4;
-  options.density = 1e-7;  // the space is large, but only the empty relation comes up
+  options.density = 1e-9;  // the space is large, but only the empty relation comes up
   EXPECT_THAT([&] { draw_relations(options); }, throws_with("found 1 of 10 relations"));
 }
 

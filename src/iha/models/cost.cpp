@@ -1,6 +1,6 @@
 #include "iha/models/cost.h"
 
-#include "iha/patterns/count.h"
+#include "iha/schedule/layer_cost.h"
 
 namespace iha::models {
 
@@ -25,11 +25,12 @@ Flops attention_flops(const nn::InterleavedHeadAttentionOptions& options, int64_
     if (layer.collapse() == "per_head" || (layer.collapse() == "mean" && pseudo_heads > 1)) collapsed = heads;
     flops.mixing = 2 * tokens * (mixed + collapsed) * pseudo_heads * width;
   }
-  for (const Pattern& pattern : layer.patterns().expand(heads)) {
-    flops.attention += 4 * width *
-                       visible_pseudo_pairs(pattern, tokens, tokens, 0, pseudo_heads,
-                                            layer.layout() == "interleaved", layer.order() == "flat");
-  }
+  const LayerShape shape{.tokens = tokens,
+                         .head_dim = width,
+                         .pseudo_heads = pseudo_heads,
+                         .interleaved = layer.layout() == "interleaved",
+                         .flat = layer.order() == "flat"};
+  flops.attention = 4 * width * layer_cost(layer.patterns().expand(heads), shape).pairs;
   return flops;
 }
 

@@ -5,6 +5,7 @@
 
 #include "iha/models/json_fields.h"
 #include "iha/patterns/parse.h"
+#include "iha/schedule/paper_schedule.h"
 
 namespace iha {
 
@@ -154,21 +155,9 @@ void from_json(const nlohmann::json& json, MixerConfig& config) {
   reader.finish();
 }
 
-int64_t paper_window(int64_t tokens, int64_t pseudo_heads) {
-  constexpr auto kName = "iha::models::paper_window: ";
-  TORCH_CHECK_VALUE(tokens >= 1 && pseudo_heads >= 1, kName, tokens, " tokens and ", pseudo_heads,
-                    " pseudo-heads, expected at least 1 of each");
-  const int64_t window = tokens / (2 * pseudo_heads * pseudo_heads);
-  TORCH_CHECK_VALUE(window >= 1, kName, tokens, " tokens and ", pseudo_heads,
-                    " pseudo-heads leave no window, expected at least ", 2 * pseudo_heads * pseudo_heads,
-                    " tokens");
-  return window;
-}
-
 std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers, int64_t tokens,
                                         const MixerConfig& base) {
   constexpr auto kName = "iha::models::layer_schedule: ";
-  constexpr int64_t kPeriod = 5;  // the last of five layers is global
   const bool paper = name == "paper";
   TORCH_CHECK_VALUE(paper || std::ranges::find(mixer_kinds(), name) != mixer_kinds().end(), kName, "mixer `",
                     name, "`, expected one of ", listed(mixer_kinds()), ", paper");
@@ -176,17 +165,16 @@ std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers,
   std::vector<MixerConfig> schedule;
   for (int64_t layer = 0; layer < layers; ++layer) {
     MixerConfig mixer = base;
-    const bool global_layer = paper && (layer + 1) % kPeriod == 0;
-    mixer.kind = !paper ? name : global_layer ? "plain" : "interleaved";
+    const bool ordinary = paper && is_ordinary_layer(layer);
+    mixer.kind = !paper ? name : ordinary ? "plain" : "interleaved";
     if (!has_pseudo_heads(mixer.kind)) mixer.pseudo_heads.reset();
     if (!has_mixing(mixer.kind)) {
       mixer.collapse.reset();
       mixer.mixing_init.reset();
     }
     if (paper) {
-      mixer.patterns = global_layer
-                           ? causal()
-                           : causal_sliding(paper_window(tokens, base.pseudo_heads.value_or(base.heads)));
+      mixer.patterns =
+          ordinary ? causal() : causal_sliding(paper_window(tokens, base.pseudo_heads.value_or(base.heads)));
     }
     if (!mixer.rope) mixer.rope = mixer.kind == "interleaved" ? "virtual" : "token";
     schedule.push_back(std::move(mixer));

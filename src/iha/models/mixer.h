@@ -25,15 +25,15 @@ struct MixerConfig {
   int64_t heads = 4;
   std::optional<int64_t> kv_heads = std::nullopt;  // absent: as many as heads
   std::optional<int64_t> head_dim = std::nullopt;  // absent: d_model / heads
-  std::optional<int64_t> pseudo_heads =
-      std::nullopt;  // absent: as heads for averaged and interleaved, else 1
+  // Absent: as many as heads for averaged and interleaved, 1 for the others.
+  std::optional<int64_t> pseudo_heads = std::nullopt;
   PatternList patterns = global();
   std::optional<std::string> rope = std::nullopt;  // none, token, virtual; absent: none
   double rope_theta = 10000.0;
-  std::optional<std::string> collapse =
-      std::nullopt;  // mean, per_head, global; absent: mean for averaged, else global
-  std::optional<std::string> mixing_init =
-      std::nullopt;           // identity_noise, normal, random, warm_start; absent: the first
+  // mean, per_head, global; absent: global for interleaved, mean for averaged and mixed
+  std::optional<std::string> collapse = std::nullopt;
+  // identity_noise, normal, random, warm_start; absent: identity_noise
+  std::optional<std::string> mixing_init = std::nullopt;
   double mixing_noise = 0.3;  // standard deviation of the noise of identity_noise
   double dropout = 0.0;       // on attention weights, in training
   bool sinks = false;         // a learned sink logit a head
@@ -58,15 +58,12 @@ nn::InterleavedHeadAttentionOptions layer_options(const MixerConfig& config, int
 void to_json(nlohmann::json& json, const MixerConfig& config);
 void from_json(const nlohmann::json& json, MixerConfig& config);
 
-// The window of the paper's local layers, N / (2 P^2) tokens (self not counted). Throws c10::ValueError where
-// it is 0.
-int64_t paper_window(int64_t tokens, int64_t pseudo_heads);
-
 // `layers` mixers for an autoregressive model that reads `tokens` tokens at a time. `name` is a kind, which
-// then serves every layer, or `paper`: four local interleaved layers, of causal windows `paper_window`, to
-// one of plain causal heads, beginning with the local ones. `base` gives heads, pseudo-heads, dropout and so
-// on, and the patterns of every layer but those of `paper`; without a `rope` interleaved layers turn virtual
-// positions and others tokens. Throws c10::ValueError for an unknown name, listing the names.
+// then serves every layer, or `paper`: four local interleaved layers, of causal windows of iha::paper_window
+// tokens, to one of plain causal heads, beginning with the local ones. `base` gives heads, pseudo-heads,
+// dropout and so on, and the patterns of every layer but those of `paper`; without a `rope` interleaved
+// layers turn virtual positions and others tokens. Throws c10::ValueError for an unknown name, listing the
+// names, and std::invalid_argument where `paper` leaves no window.
 std::vector<MixerConfig> layer_schedule(const std::string& name, int64_t layers, int64_t tokens,
                                         const MixerConfig& base);
 

@@ -66,6 +66,10 @@ void TokenTaggerImpl::reset() {
   }
   layers_ = register_module("layers", torch::nn::ModuleList());
   norms_ = register_module("norms", torch::nn::ModuleList());
+  const auto add_norm = [&] {
+    norms_->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+  };
+  if (config.layer == "residual_norm") add_norm();
   for (const MixerConfig& mixer : config.layers) {
     const nn::InterleavedHeadAttentionOptions options = layer_options(mixer, width, false);
     if (config.layer == "pre_norm") {
@@ -74,9 +78,7 @@ void TokenTaggerImpl::reset() {
     } else {
       layers_->push_back(nn::InterleavedHeadAttention(options));
     }
-    if (config.layer == "residual_norm") {
-      norms_->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    }
+    if (config.layer == "residual_norm") add_norm();
   }
   if (config.layer == "pre_norm") norms_->push_back(nn::RMSNorm(width));
   readout_ = register_module("readout", torch::nn::Linear(width, 1));
@@ -98,13 +100,17 @@ torch::Tensor TokenTaggerImpl::forward(const GridTokens& input) {
   // Where every grid fills the batch no key is hidden, and plain attention is the faster path.
   if (input.lengths.defined() && !input.lengths.eq(x.size(1)).all().item<bool>())
     call.key_lengths = input.lengths;
+  const auto norm = [&](size_t n, const torch::Tensor& y) {
+    return norms_[n]->as<torch::nn::LayerNormImpl>()->forward(y);
+  };
+  if (config.layer == "residual_norm") x = norm(0, x);
   for (size_t n = 0; n < layers_->size(); ++n) {
     if (config.layer == "pre_norm") {
       x = layers_[n]->as<nn::TransformerBlockImpl>()->forward(x, call);
       continue;
     }
     const torch::Tensor mixed = layers_[n]->as<nn::InterleavedHeadAttentionImpl>()->forward(x, call);
-    x = config.layer == "bare" ? mixed : norms_[n]->as<torch::nn::LayerNormImpl>()->forward(x + mixed);
+    x = config.layer == "bare" ? mixed : norm(n + 1, x + mixed);
   }
   if (config.layer == "pre_norm") x = norms_[0]->as<nn::RMSNormImpl>()->forward(x);
   return readout_(x).squeeze(-1);

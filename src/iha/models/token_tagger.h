@@ -24,12 +24,12 @@ struct TokenTaggerConfig {
   int64_t d_model = 64;
   // What is around the attention of a layer:
   //   bare           x' = attention(x)
-  //   residual_norm  x' = LayerNorm(x + attention(x))
+  //   residual_norm  x' = LayerNorm(x + attention(x)); the embedding goes through a LayerNorm too
   //   pre_norm       x' = x + attention(RMSNorm(x)), then the same with a feed-forward; a last RMSNorm
   std::string layer = "bare";
   std::optional<int64_t> feed_forward = std::nullopt;  // hidden width in pre_norm; absent: 4 d_model
-  bool free_embedding =
-      false;  // one more learned vector for each (row, column), so that positions need not add up
+  // One more learned vector for each (row, column), so that a position need not be a sum of two.
+  bool free_embedding = false;
   std::vector<MixerConfig> layers = {MixerConfig{}};
   friend bool operator==(const TokenTaggerConfig&, const TokenTaggerConfig&) = default;
 };
@@ -67,8 +67,8 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
  private:
   torch::nn::Embedding value_{nullptr}, row_{nullptr}, column_{nullptr}, free_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
-  torch::nn::ModuleList norms_{
-      nullptr};  // LayerNorm a layer (residual_norm), the last RMSNorm (pre_norm), or none
+  // residual_norm: LayerNorms of the embedding and after each layer; pre_norm: the last RMSNorm; bare: none.
+  torch::nn::ModuleList norms_{nullptr};
   torch::nn::Linear readout_{nullptr};
 };
 TORCH_MODULE(TokenTagger);

@@ -53,7 +53,7 @@ std::vector<CompositionVariant> composition_variants(const CompositionScale& sca
           {"plain_8", "8 ordinary heads, each narrower", eight, kPlainRate},
           {"plain_8_free", "the same, with one learned vector more for every cell's position", eight_free,
            kPlainRate},
-          {"plain_residual_norm", "ordinary heads, then residual and LayerNorm", norm, kNormRate},
+          {"plain_residual_norm", "ordinary heads, with residual and LayerNorm around them", norm, kNormRate},
           {"plain_equal_compute", "as many ordinary heads as interleaved heads' FLOPs pay for", equal,
            kPlainRate},
           {"mixed", "ordinary heads whose queries, keys and values are mixed over heads", with_kind("mixed"),

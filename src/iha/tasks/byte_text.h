@@ -13,8 +13,8 @@
 namespace iha::tasks {
 
 struct ByteTextOptions {
-  std::vector<std::string>
-      paths;  // files, or folders read recursively (symbolic links to folders are not followed)
+  // Files, or folders read recursively (symbolic links to folders are not followed).
+  std::vector<std::string> paths;
   std::vector<std::string> extensions;  // of files in folders, with the dot; empty: every file
   int64_t max_bytes = 0;                // read no more than this in all; 0: everything
   double validation = 0.1;              // share of the bytes that is held out
