@@ -44,6 +44,15 @@ TEST(Axis, ARangeOfOneValueIsWidened) {
   EXPECT_NEAR(make_axis(3, 3, true, 5).position(3), 0.5, 1e-12);
 }
 
+TEST(Axis, LabelsHaveTheSameDecimals) {
+  EXPECT_THAT(make_axis(0.9, 1, false, 5).labels,
+              ElementsAre("0.90", "0.92", "0.94", "0.96", "0.98", "1.00"));
+  EXPECT_THAT(make_axis(0, 4, false, 5).labels, ElementsAre("0", "1", "2", "3", "4"));
+  EXPECT_THAT(make_axis(-0.5, 0.5, false, 2).labels, ElementsAre("-0.5", "0.0", "0.5"));
+  EXPECT_THAT(make_axis(0, 2000, false, 4).labels, ElementsAre("0", "500", "1,000", "1,500", "2,000"));
+  EXPECT_THAT(make_axis(0.01, 1, true, 3).labels, ElementsAre("0.01", "0.1", "1"));
+}
+
 TEST(Axis, TickTexts) {
   EXPECT_EQ(tick_text(0), "0");
   EXPECT_EQ(tick_text(0.30000000000000004), "0.3");

@@ -43,6 +43,22 @@ std::vector<double> logarithmic_ticks(double low, double high, int wanted) {
   return ticks;
 }
 
+// The ticks with as many decimals as the longest needs.
+std::vector<std::string> label_all(const std::vector<double>& ticks, bool logarithmic) {
+  std::vector<std::string> labels;
+  std::size_t decimals = 0;
+  bool plain = !logarithmic;
+  for (const double tick : ticks) {
+    const std::string& label = labels.emplace_back(tick_text(tick));
+    plain = plain && label.find_first_not_of("-.0123456789") == std::string::npos;
+    const std::size_t point = label.find('.');
+    if (point != std::string::npos) decimals = std::max(decimals, label.size() - point - 1);
+  }
+  for (std::size_t i = 0; plain && i < ticks.size(); ++i)
+    labels[i] = fixed(ticks[i], static_cast<int>(decimals));
+  return labels;
+}
+
 }  // namespace
 
 double Axis::position(double value) const {
@@ -55,8 +71,9 @@ Axis make_axis(double low, double high, bool logarithmic, int wanted) {
     high = logarithmic ? low * 2 : low + margin;
     low = logarithmic ? low / 2 : low - margin;
   }
-  Axis axis{low, high, logarithmic, {}};
+  Axis axis{low, high, logarithmic, {}, {}};
   axis.ticks = logarithmic ? logarithmic_ticks(low, high, wanted) : linear_ticks(low, high, wanted);
+  axis.labels = label_all(axis.ticks, logarithmic);
   return axis;
 }
 

@@ -9,7 +9,8 @@ namespace iha::report {
 struct Axis {
   double low = 0, high = 1;  // low < high; both above 0 on a logarithmic axis
   bool logarithmic = false;
-  std::vector<double> ticks;  // within [low, high], rising
+  std::vector<double> ticks;        // within [low, high], rising
+  std::vector<std::string> labels;  // of the ticks: "0.90", "0.95", "1.00"
 
   // 0 at low, 1 at high.
   double position(double value) const;

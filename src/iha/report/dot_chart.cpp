@@ -51,9 +51,9 @@ std::string draw_row(const Dot& dot, const DotChart& chart, const Axis& axis) {
 
 std::string draw_scale(const Axis& axis) {
   std::string html = R"(<li class="scale" aria-hidden="true"><span class="track">)";
-  for (const double tick : axis.ticks) {
-    html += fmt::format(R"(<i class="tick" style="left:{:.2f}%">{}</i>)", percent_of(axis, tick),
-                        tick_text(tick));
+  for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
+    html += fmt::format(R"(<i class="tick" style="left:{:.2f}%">{}</i>)", percent_of(axis, axis.ticks[i]),
+                        axis.labels[i]);
   }
   return html + "</span></li>";
 }

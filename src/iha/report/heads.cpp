@@ -19,7 +19,7 @@ namespace {
 // Steps of colour. Weights are shown by their square root: most of a head's weights are small, and the eye
 // should see that they are there.
 constexpr int kLevels = 9;
-constexpr std::size_t kLongestLabel = 12;
+constexpr std::size_t kLongestLabel = 8;
 
 // Adds the rectangle of cells [begin, end) of `row` to a path.
 void add_run(std::string& path, std::size_t row, std::size_t begin, std::size_t end) {

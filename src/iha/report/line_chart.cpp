@@ -113,28 +113,29 @@ Frame make_frame(const LineChart& chart, const std::vector<Line>& lines, double 
               make_axis(x_low, x_high, chart.log_x, width > 500 ? 7 : 4),
               make_axis(y_low, y_high, chart.log_y, 5)};
   std::size_t longest = 1;
-  for (const double tick : frame.y.ticks) longest = std::max(longest, tick_text(tick).size());
+  for (const std::string& label : frame.y.labels) longest = std::max(longest, label.size());
   frame.left = 14 + kPixelsPerLetter * static_cast<double>(longest);
   return frame;
 }
 
 std::string draw_axes(const LineChart& chart, const Frame& frame) {
   std::string svg;
-  for (const double tick : frame.y.ticks) {
-    const double y = frame.up(tick);
+  for (std::size_t i = 0; i < frame.y.ticks.size(); ++i) {
+    const double y = frame.up(frame.y.ticks[i]);
     svg += fmt::format(R"(<path class="grid" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, y, frame.right);
     svg += fmt::format(R"(<text class="end" x="{:.1f}" y="{:.1f}">{}</text>)", frame.left - 7, y + 4.5,
-                       tick_text(tick));
+                       frame.y.labels[i]);
   }
   svg +=
       fmt::format(R"(<path class="axis" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, frame.bottom, frame.right);
-  for (const double tick : frame.x.ticks) {
-    const double x = frame.across(tick);
+  for (std::size_t i = 0; i < frame.x.ticks.size(); ++i) {
+    const double x = frame.across(frame.x.ticks[i]);
+    const std::string& label = frame.x.labels[i];
     svg += fmt::format(R"(<path class="axis" d="M{:.1f} {:.1f}v5"/>)", x, frame.bottom);
     // A label at the edge stays inside of the picture.
-    const double half = kPixelsPerLetter / 2 * static_cast<double>(tick_text(tick).size());
+    const double half = kPixelsPerLetter / 2 * static_cast<double>(label.size());
     svg += fmt::format(R"(<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>)",
-                       std::min(x, frame.width - half), frame.bottom + 20, tick_text(tick));
+                       std::min(x, frame.width - half), frame.bottom + 20, label);
   }
   return svg + fmt::format(R"(<text class="end label" x="{:.1f}" y="{:.1f}">{}</text>)", frame.right,
                            frame.height - 5, escape(chart.x_label));

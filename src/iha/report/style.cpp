@@ -10,7 +10,7 @@ std::string_view style_sheet() {
   return R"css(
 :root { color-scheme: light dark;
   --paper: 255 255 255; --card: 247 248 249; --ink: 28 31 36; --soft: 92 99 110; --rule: 222 225 230;
-  --causal: 0 122 89; --sliding: 0 104 168; --global: 176 94 0; --strided: 133 72 160; --every: 186 46 40; --chunked: 0 118 128;
+  --causal: 0 122 89; --sliding: 0 104 168; --global: 170 88 0; --strided: 133 72 160; --every: 186 46 40; --chunked: 0 118 128;
   --c0: 0 104 168; --c1: 196 78 0; --c2: 0 122 89; --c3: 160 70 140; --c4: 120 96 0; --c5: 28 31 36; --c6: 60 140 200; --c7: 186 46 40;
   --plus: 240 140 90; --minus: 110 170 235; }
 @media (prefers-color-scheme: dark) { :root {
@@ -22,11 +22,12 @@ std::string_view style_sheet() {
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
 body { margin: 0; background: rgb(var(--paper)); color: rgb(var(--ink));
   font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-main, .masthead, footer { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
+main, .masthead { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
 .masthead { padding-top: clamp(1.5rem, 6vw, 4rem); }
 h1, h2 { font-family: Charter, "Bitstream Charter", "Sitka Text", Cambria, Georgia, serif; line-height: 1.15; text-wrap: balance; }
 h1 { font-size: clamp(1.9rem, 5.5vw, 3rem); font-weight: 700; letter-spacing: -.015em; margin: 0 0 1rem; }
 h2 { font-size: clamp(1.45rem, 3.5vw, 1.9rem); margin: 3.5rem 0 1rem; padding-top: 1.25rem; border-top: 1px solid rgb(var(--rule)); }
+main > section:first-child > h2 { margin-top: 1.5rem; border-top: 0; }
 h3 { font-size: 1.1rem; line-height: 1.3; margin: 0 0 .6rem; }
 h4 { font-size: 1rem; line-height: 1.3; margin: 0; }
 p, main > section > ul { max-width: 42rem; }
@@ -51,8 +52,9 @@ table.data { width: 100%; }
 .data thead th { border-bottom: 2px solid rgb(var(--soft)); font-weight: 600; }
 .data th small { display: block; font-weight: 400; color: rgb(var(--soft)); }
 .data tbody th { font-weight: 400; }
+.data tr > :first-child { position: sticky; left: 0; background: rgb(var(--paper)); }
 .data tr > :first-child { padding-left: 0; }
-.data .emphasis > * { font-weight: 650; background: rgb(var(--card)); }
+.data .emphasis > :nth-child(n) { font-weight: 650; background: rgb(var(--card)); }
 pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px solid rgb(var(--rule)); border-radius: .5rem; font-size: .85rem; line-height: 1.5; white-space: pre-wrap; overflow-wrap: anywhere; tab-size: 4; }
 .chart { display: block; width: 100%; height: auto; }
 .chart.narrow { display: none; }
@@ -84,7 +86,7 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .reference-key { display: inline-block; height: 1em; margin-right: .5rem; border-left: 2px dotted rgb(var(--soft)); vertical-align: -.15em; }
 .dots .scale { padding: 0; } .dots .scale .track { grid-column: 2; background: none; }
 .dots .tick { transform: translateX(-50%); color: rgb(var(--soft)); font-size: .8rem; font-variant-numeric: tabular-nums; }
-@media (max-width: 44rem) { .dots li { grid-template-columns: 1fr auto; } .dots .track { grid-row: 2; grid-column: 1 / -1; } .dots .scale .track { grid-column: 1 / -1; } }
+@media (max-width: 44rem) { .dots li { grid-template-columns: 1fr auto; } .dots .track { grid-row: 2; grid-column: 1 / -1; } .dots .reference { top: 0; bottom: 0; } .dots .scale .track { grid-column: 1 / -1; } }
 .heat { border-collapse: separate; border-spacing: 2px; font-size: .78rem; }
 .heat th { font-weight: 500; color: rgb(var(--soft)); padding: .1rem .35rem; } .heat th[scope=row] { text-align: right; white-space: nowrap; }
 .heat .n { text-align: center; white-space: nowrap; }
@@ -114,7 +116,7 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .strip span { padding: .1em 0; background: rgb(var(--family) / calc(var(--a) * .55)); }
 .strip .hidden { color: rgb(var(--soft) / .8); }
 .strip .query { outline: 2px solid rgb(var(--ink)); outline-offset: -1px; border-radius: 2px; }
-footer { margin-top: 4rem; padding-block: 1.25rem 2.5rem; border-top: 1px solid rgb(var(--rule)); color: rgb(var(--soft)); font-size: .875rem; white-space: pre-line; }
+footer { width: calc(100% - 2.5rem); max-width: 59.5rem; margin: 4rem auto 0; padding: 1.25rem 0 2.5rem; border-top: 1px solid rgb(var(--rule)); color: rgb(var(--soft)); font-size: .875rem; white-space: pre-line; }
 @media print { .heads { display: block; } .head, figure { break-inside: avoid; } nav { display: none; } }
 )css";
 }
