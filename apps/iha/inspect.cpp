@@ -135,28 +135,33 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The pictures with their patterns' names above, as many beside each other as fit in `columns`.
+// Pictures of the patterns with their names above, as many beside each other as fit in `columns`.
 std::string pictures(const std::vector<Pattern>& patterns, int64_t tokens, int64_t columns) {
-  constexpr int64_t kGap = 2;
-  const int64_t width = std::clamp<int64_t>(columns, 8, kPicture);
-  const auto beside = static_cast<std::size_t>(std::max<int64_t>(1, (columns + kGap) / (width + kGap)));
+  constexpr std::size_t kGap = 2;
+  const int64_t most = std::clamp<int64_t>(columns, 8, kPicture);
+  std::vector<std::vector<std::string>> blocks;
+  std::size_t width = 0;
+  for (const Pattern& pattern : patterns) {
+    std::vector<std::string>& block =
+        blocks.emplace_back(lines_of(report::ascii_picture(pattern, tokens, most)));
+    std::string name = to_text(pattern);
+    if (name.size() > static_cast<std::size_t>(most)) name = name.substr(0, most - 3) + "...";
+    block.insert(block.begin(), name);
+    for (const std::string& line : block) width = std::max(width, line.size());
+  }
+  const std::size_t beside = std::max<std::size_t>(1, (columns + kGap) / (width + kGap));
   std::string result;
-  for (std::size_t begin = 0; begin < patterns.size(); begin += beside) {
-    const std::size_t end = std::min(patterns.size(), begin + beside);
-    std::vector<std::string> lines;
-    for (std::size_t k = begin; k < end; ++k) {
-      std::vector<std::string> block = lines_of(report::ascii_picture(patterns[k], tokens, width));
-      std::string name = to_text(patterns[k]);
-      if (name.size() > static_cast<std::size_t>(width)) name = name.substr(0, width - 3) + "...";
-      block.insert(block.begin(), name);
-      lines.resize(std::max(lines.size(), block.size()));
-      for (std::size_t line = 0; line < block.size(); ++line) {
-        if (k > begin) lines[line].resize((k - begin) * (width + kGap), ' ');
-        lines[line] += block[line];
-      }
-    }
+  for (std::size_t begin = 0; begin < blocks.size(); begin += beside) {
+    const std::size_t end = std::min(blocks.size(), begin + beside);
     result += '\n';
-    for (const std::string& line : lines) result += line + '\n';
+    for (std::size_t row = 0; row < blocks[begin].size(); ++row) {
+      std::string line;
+      for (std::size_t k = begin; k < end; ++k) {
+        line.resize(k == begin ? 0 : (k - begin) * (width + kGap), ' ');
+        line += blocks[k][row];
+      }
+      result += line + '\n';
+    }
   }
   return result;
 }
