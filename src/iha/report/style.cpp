@@ -17,7 +17,7 @@ std::string_view style_sheet() {
   --paper: 20 22 26; --card: 29 32 38; --ink: 229 231 235; --soft: 160 167 178; --rule: 55 60 69;
   --causal: 51 191 148; --sliding: 94 176 240; --global: 240 165 60; --strided: 201 143 226; --every: 246 122 112; --chunked: 64 196 206;
   --c0: 94 176 240; --c1: 250 150 80; --c2: 51 191 148; --c3: 224 140 204; --c4: 214 190 60; --c5: 229 231 235; --c6: 140 200 255; --c7: 246 122 112;
-  --plus: 190 80 30; --minus: 30 105 185; } }
+  --plus: 165 66 18; --minus: 30 100 178; } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
 body { margin: 0; background: rgb(var(--paper)); color: rgb(var(--ink));
@@ -46,7 +46,7 @@ figure { margin: 1.75rem 0; }
 figcaption { margin-top: .7rem; max-width: 42rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; line-height: 1.35; }
-table.data { width: 100%; }
+table.data { width: 100%; border-collapse: separate; border-spacing: 0; }
 .data th, .data td { padding: .45rem .7rem; text-align: right; vertical-align: baseline; border-bottom: 1px solid rgb(var(--rule)); white-space: nowrap; }
 .data .left { text-align: left; white-space: normal; min-width: 9rem; }
 .data thead th { border-bottom: 2px solid rgb(var(--soft)); font-weight: 600; }
@@ -88,7 +88,7 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .dots .tick { transform: translateX(-50%); color: rgb(var(--soft)); font-size: .8rem; font-variant-numeric: tabular-nums; }
 @media (max-width: 44rem) { .dots li { grid-template-columns: 1fr auto; } .dots .track { grid-row: 2; grid-column: 1 / -1; } .dots .reference { top: 0; bottom: 0; } .dots .scale .track { grid-column: 1 / -1; } }
 .heat { border-collapse: separate; border-spacing: 2px; font-size: .78rem; }
-.heat th { font-weight: 500; color: rgb(var(--soft)); padding: .1rem .35rem; } .heat th[scope=row] { text-align: right; white-space: nowrap; }
+.heat th { white-space: nowrap; font-weight: 500; color: rgb(var(--soft)); padding: .1rem .35rem; } .heat th[scope=row] { text-align: right; white-space: nowrap; }
 .heat .n { text-align: center; white-space: nowrap; }
 .heat tbody td { min-width: 2.9rem; padding: .38rem .2rem; text-align: center; border-radius: 3px; background: rgb(var(--shade) / var(--a)); box-shadow: inset 0 0 0 1px rgb(var(--rule)); }
 .heat .rule { border-left: 3px solid rgb(var(--soft)); }
