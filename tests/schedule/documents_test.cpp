@@ -78,16 +78,22 @@ TEST(DocumentIndex, SpansEqualALookAtTheTokens) {
     }
     for (int64_t begin = 0; begin < tokens; ++begin) {
       EXPECT_EQ(index.rank(begin), rank_of(numbers, begin));
-      DocumentSpan span{tokens, -1, tokens};
+      DocumentSpan span{tokens, -1, tokens, tokens, -1};
       for (int64_t end = begin + 1; end <= tokens; ++end) {
-        const int64_t number =
-            std::find(in_order.begin(), in_order.end(), numbers[end - 1]) - in_order.begin();
+        const auto of_document = [&](int64_t number) { return number == numbers[end - 1]; };
+        const int64_t number = std::find_if(in_order.begin(), in_order.end(), of_document) - in_order.begin();
+        const int64_t first = std::find_if(numbers.begin(), numbers.end(), of_document) - numbers.begin();
+        const int64_t last =
+            tokens - 1 - (std::find_if(numbers.rbegin(), numbers.rend(), of_document) - numbers.rbegin());
         span = {std::min(span.least_document, number), std::max(span.greatest_document, number),
-                std::min(span.least_rank, rank_of(numbers, end - 1))};
+                std::min(span.least_rank, rank_of(numbers, end - 1)), std::min(span.first_token, first),
+                std::max(span.last_token, last)};
         const DocumentSpan found = index.span(begin, end);
         ASSERT_EQ(found.least_document, span.least_document) << begin << " to " << end;
         ASSERT_EQ(found.greatest_document, span.greatest_document) << begin << " to " << end;
         ASSERT_EQ(found.least_rank, span.least_rank) << begin << " to " << end;
+        ASSERT_EQ(found.first_token, span.first_token) << begin << " to " << end;
+        ASSERT_EQ(found.last_token, span.last_token) << begin << " to " << end;
         ASSERT_EQ(found.one_document(), span.least_document == span.greatest_document);
       }
     }

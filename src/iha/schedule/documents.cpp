@@ -10,7 +10,9 @@ namespace {
 DocumentSpan join(const DocumentSpan& a, const DocumentSpan& b) {
   return {.least_document = std::min(a.least_document, b.least_document),
           .greatest_document = std::max(a.greatest_document, b.greatest_document),
-          .least_rank = std::min(a.least_rank, b.least_rank)};
+          .least_rank = std::min(a.least_rank, b.least_rank),
+          .first_token = std::min(a.first_token, b.first_token),
+          .last_token = std::max(a.last_token, b.last_token)};
 }
 
 }  // namespace
@@ -20,12 +22,21 @@ DocumentIndex::DocumentIndex(std::span<const int64_t> numbers)
   struct Document {
     int64_t index = 0;
     int64_t tokens = 0;
+    int64_t first_token = 0;
+    int64_t last_token = 0;
   };
   std::unordered_map<int64_t, Document> documents;
   for (int64_t token = 0; token < tokens_; ++token) {
-    const auto next = static_cast<int64_t>(documents.size());
-    Document& document = documents.try_emplace(numbers[token], Document{.index = next}).first->second;
-    tree_[tokens_ + token] = {document.index, document.index, document.tokens++};
+    const Document next{.index = static_cast<int64_t>(documents.size()), .first_token = token};
+    Document& document = documents.try_emplace(numbers[token], next).first->second;
+    document.last_token = token;
+    tree_[tokens_ + token] = {.least_document = document.index,
+                              .greatest_document = document.index,
+                              .least_rank = document.tokens++,
+                              .first_token = document.first_token};
+  }
+  for (int64_t token = 0; token < tokens_; ++token) {
+    tree_[tokens_ + token].last_token = documents[numbers[token]].last_token;
   }
   for (int64_t node = tokens_ - 1; node > 0; --node) tree_[node] = join(tree_[2 * node], tree_[2 * node + 1]);
 }

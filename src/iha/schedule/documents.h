@@ -8,19 +8,23 @@
 
 namespace iha {
 
-// Of a range of tokens: the documents lie between the least and the greatest (both occur), and no token has
-// fewer tokens of its own document before it than least_rank.
+// Of a range of tokens.
 struct DocumentSpan {
+  // Their documents lie between these two (both occur).
   int64_t least_document = 0;
   int64_t greatest_document = 0;
+  // No token of the range has fewer tokens of its own document before it.
   int64_t least_rank = 0;
+  // Where all the tokens of those documents lie, in the range or not.
+  int64_t first_token = 0;
+  int64_t last_token = 0;
 
   bool one_document() const { return least_document == greatest_document; }
 };
 
 class DocumentIndex {
  public:
-  // `numbers` [N]: any values, in any order, and they may return. O(N) time, 48 bytes a token.
+  // `numbers` [N]: any values, in any order, and they may return. O(N) time, 80 bytes a token.
   explicit DocumentIndex(std::span<const int64_t> numbers);
 
   int64_t tokens() const { return tokens_; }

@@ -142,14 +142,19 @@ void key_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t tile,
   if (begin >= end) return;
   const Interval queries{scope.query_offset + begin, scope.query_offset + end - 1};
   const auto of_tile = [&](const Interval& keys) { return classify(scope, queries, keys); };
-  // The first tokens of documents may lie anywhere.
-  const Pattern anywhere = scope.pattern.with_first(scope.pattern.first > 0 ? scope.keys : 0);
-  const int64_t first_end =
-      first_keys(scope.documents != nullptr ? anywhere : scope.pattern, queries.last, scope.keys);
-  const int64_t next = append_tiles(0, first_end, scope.keys, tile, 0, of_tile, runs);
-  append_tiles(base_range(scope.pattern, queries.first, scope.keys).begin,
-               base_range(scope.pattern, queries.last, scope.keys).end, scope.keys, tile, next, of_tile,
-               runs);
+  // Of documents: where their tokens lie; their first tokens may lie anywhere among them.
+  Interval reach{0, scope.keys - 1};
+  Pattern pattern = scope.pattern;
+  if (scope.documents != nullptr) {
+    const DocumentSpan span = scope.documents->span(queries.first, queries.last + 1);
+    reach = meet(reach, {span.first_token, span.last_token});
+    if (pattern.first > 0) pattern.first = scope.keys;
+  }
+  const int64_t first_end = std::min(first_keys(pattern, queries.last, scope.keys), reach.last + 1);
+  const int64_t next = append_tiles(reach.first, first_end, scope.keys, tile, 0, of_tile, runs);
+  const Interval base = meet(reach, {base_range(pattern, queries.first, scope.keys).begin,
+                                     base_range(pattern, queries.last, scope.keys).end - 1});
+  append_tiles(base.first, base.last + 1, scope.keys, tile, next, of_tile, runs);
 }
 
 void query_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t tile,
@@ -167,6 +172,10 @@ void query_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t til
   }
   if (scope.documents != nullptr ? pattern.first > 0 : keys.first < pattern.first) {
     reach = {pattern.causal() ? keys.first : scope.query_offset, Pattern::kUnbounded};
+  }
+  if (scope.documents != nullptr) {
+    const DocumentSpan span = scope.documents->span(keys.first, keys.last + 1);
+    reach = meet(reach, {span.first_token, span.last_token});
   }
   reach = meet(reach, {scope.query_offset, scope.query_offset + scope.queries - 1});
   if (reach.empty()) return;

@@ -37,8 +37,8 @@ struct TileRun {
 
 // The key tiles of `tile` keys ([t * tile, min(keys, (t + 1) * tile))) that queries [begin, end) of the call
 // (not positions) touch, ascending; neighbouring runs of one kind are joined. Replaces the content of `runs`.
-// O(1) for each tile in the reach of window, chunk and first tokens, O(log tile) with documents. Throws
-// std::invalid_argument if tile < 1.
+// O(1) for each tile in the reach of window, chunk, first tokens and the queries' documents, O(log tile) with
+// documents. Throws std::invalid_argument if tile < 1.
 void key_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t tile, std::vector<TileRun>& runs);
 
 // The query tiles of `tile` queries that see keys [begin, end), ascending, the same way.
