@@ -135,22 +135,6 @@ TEST_P(EveryModule, MovesBetweenDtypes) {
   EXPECT_LT(max_difference(half, single), 0.15 * (1 + single.abs().max().item<double>()));
 }
 
-// The only other device that every machine has: shapes without numbers.
-TEST_P(EveryModule, MovesBetweenDevices) {
-  auto module = made(GetParam());
-  const auto x = torch::randn({2, 5, 8});
-  const auto shape = run(*module, x).sizes().vec();
-  const auto moved = module->clone(torch::Device(torch::kMeta));
-  for (const auto& parameter : moved->parameters()) EXPECT_TRUE(parameter.is_meta());
-  for (const auto& parameter : module->parameters()) EXPECT_FALSE(parameter.is_meta());
-  module->to(torch::kMeta);
-  for (auto* each : {module.get(), moved.get()}) {
-    const auto out = run(*each, x.to(torch::kMeta));
-    EXPECT_TRUE(out.is_meta());
-    EXPECT_EQ(out.sizes(), shape);
-  }
-}
-
 TEST_P(EveryModule, PrintsItself) {
   const auto module = GetParam().make();
   EXPECT_THAT(printed(*module), HasSubstr(GetParam().printed));
