@@ -185,6 +185,21 @@ TEST(Generate, GreedyFollowsTheLargestLogitOfTheLastWindow) {
   EXPECT_TRUE(model->generate(prompt, options).equal(greedy));
 }
 
+TEST(Generate, ReadsTheLastContextOnly) {
+  torch::manual_seed(10);
+  LanguageModel model(config_of("plain"));
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : model->named_parameters()) {
+    if (parameter.key().find("out_proj") != std::string::npos)
+      parameter.value().mul_(100);  // far tokens matter
+  }
+  const auto recent = some_tokens(1, 32)[0];
+  const auto after = [&](const torch::Tensor& older) { return model->generate(torch::cat({older, recent})); };
+  EXPECT_TRUE(after(some_tokens(1, 50)[0]).equal(after(some_tokens(1, 50)[0])));
+  const auto inside = some_tokens(1, 32)[0];
+  EXPECT_FALSE(model->generate(inside).equal(model->generate(recent)));
+}
+
 TEST(Generate, DrawsFromTheSoftmax) {
   torch::manual_seed(6);
   LanguageModelConfig config = config_of("plain", 1);
