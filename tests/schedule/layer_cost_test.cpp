@@ -9,8 +9,7 @@
 namespace iha {
 namespace {
 
-// 4 causal, 4 windows of 256 tokens on each side, 4 global, 4096 tokens: the published example of per-head
-// modes.
+// The published example of per-head modes: 4 causal, 4 windows of 256 tokens on each side, 4 global.
 TEST(LayerCost, ThePublishedExampleSavesNothingAgainstCausalHeads) {
   const int64_t n = 4096, w = 256;
   const LayerCost cost =

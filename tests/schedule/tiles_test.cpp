@@ -35,8 +35,7 @@ std::string describe(const HeadScope& scope) {
               ", ", scope.keys, " keys, partial_diagonal ", scope.partial_diagonal);
 }
 
-// The predicate as rows of bits: bit j of row(i) says whether query position i sees key j. 40 keys fit in a
-// word.
+// The predicate as rows of bits: bit j of row(i) says whether query position i sees key j, of 40.
 class Mask {
  public:
   explicit Mask(const Pattern& pattern) {

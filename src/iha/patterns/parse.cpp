@@ -10,8 +10,7 @@
 namespace iha {
 namespace {
 
-// A mode's name, the letters of its arguments and how the arguments make a pattern. The builders check the
-// values.
+// A mode's name, the letters of its arguments, how these make a pattern. The builders check the values.
 struct Mode {
   std::string_view name;
   std::string_view arguments;  // "", "W", "LR", "K", "C": one letter an argument, as in the grammar
@@ -56,8 +55,7 @@ std::string all_forms() {
   return result;
 }
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal string
-// alignment).
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> best(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -95,8 +93,7 @@ const Mode* nearest_mode(std::string_view word) {
   return nearest;
 }
 
-// `text` in quotes, shortened, with everything but printable ASCII as \xNN, so that a message is always clean
-// text.
+// `text` in quotes, shortened, with everything but printable ASCII as \xNN: messages stay clean text.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kShown = 40;
   constexpr std::string_view kHex = "0123456789abcdef";

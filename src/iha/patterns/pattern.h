@@ -61,8 +61,7 @@ bool base_visible(const Pattern& pattern, int64_t query, int64_t key);
 // The whole predicate without documents. Positions may be negative (a query offset), keys are >= 0.
 bool visible(const Pattern& pattern, int64_t query, int64_t key);
 
-// One entry a head, or one entry for all heads: `causal()` serves any number of heads, `causal() * 1` exactly
-// one.
+// One entry a head, or one for all heads: `causal()` serves any number of heads, `causal() * 1` exactly one.
 class PatternList {
  public:
   // More heads than this are taken for a slip, so that `causal*999999999999` allocates nothing.

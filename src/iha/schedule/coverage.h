@@ -1,5 +1,4 @@
-// A pattern scaled down to a picture: which share of the pairs of each cell is visible. Not here: drawing
-// (report/).
+// A pattern scaled down to a picture: the share of visible pairs in each cell. Not here: drawing (report/).
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,7 @@ DocumentIndex::DocumentIndex(std::span<const int64_t> numbers)
 DocumentSpan DocumentIndex::span(int64_t begin, int64_t end) const {
   assert(0 <= begin && begin < end && end <= tokens_);
   DocumentSpan result = tree_[tokens_ + begin];
-  // From the leaves up: a right child at the left edge and a left child at the right edge have no parent
-  // inside.
+  // From the leaves up: a right child at the left edge, a left child at the right edge have no parent inside.
   for (int64_t left = tokens_ + begin, right = tokens_ + end; left < right; left /= 2, right /= 2) {
     if (left % 2 == 1) result = join(result, tree_[left++]);
     if (right % 2 == 1) result = join(result, tree_[--right]);

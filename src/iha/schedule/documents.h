@@ -31,8 +31,7 @@ class DocumentIndex {
   // Tokens [begin, end), 0 <= begin < end <= tokens(). Documents are counted in the order in which they first
   // occur, whatever their numbers. O(log(end - begin)).
   DocumentSpan span(int64_t begin, int64_t end) const;
-  // How many tokens of the same document come before `token`: it is a first token where this is below the
-  // pattern's `first`.
+  // How many tokens of the same document come before `token`: it is a first token where this is below S.
   int64_t rank(int64_t token) const { return tree_[tokens_ + token].least_rank; }
 
  private:

@@ -1,10 +1,8 @@
 // A tile is a rectangle of positions: queries by keys. Whether some or all of its pairs are visible follows
 // from its corners, because
-// - the differences j - i of a rectangle are all the integers between those of two corners, so windows and
-// relative
-//   steps ask about an interval of integers, and absolute steps about an interval of keys;
-// - a chunk cuts a square out of the plane: a pair inside one whose key is also one of the queries may be
-// moved to
+// - the differences j - i of a rectangle are all the integers between those of two corners: windows and
+//   relative steps ask about an interval of integers, absolute steps about an interval of keys;
+// - chunks are squares on the diagonal: a visible pair whose key is also one of the queries may be moved to
 //   j = i, which every window and relative step allows, and the chunk of any other pair holds the first or
 //   the last query;
 // - first tokens are whole columns, cut at j = i where the pattern is causal.
@@ -119,8 +117,7 @@ void append(std::vector<TileRun>& runs, int64_t tile, TileKind kind) {
   }
 }
 
-// Classifies the tiles that hold indices [begin, end) of 0..size-1, from tile `next` on; returns the tile
-// after.
+// Classifies the tiles, from `next` on, that hold indices [begin, end) of 0..size-1; returns the tile after.
 template <class Classify>
 int64_t append_tiles(int64_t begin, int64_t end, int64_t size, int64_t tile, int64_t next,
                      const Classify& classify, std::vector<TileRun>& runs) {
