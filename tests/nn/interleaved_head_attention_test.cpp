@@ -263,6 +263,13 @@ TEST(Presets, OwnTheParametersOfTheirDesign) {
   EXPECT_EQ(shapes(Options(8, 2).mixing(false)), "");
 }
 
+template <class Count>
+concept TakenAsPseudoHeads = requires(Options options, Count count) {
+  options.pseudo_heads(count);
+};
+static_assert(TakenAsPseudoHeads<int> && TakenAsPseudoHeads<std::optional<int64_t>>);
+static_assert(!TakenAsPseudoHeads<double>);
+
 TEST(Errors, NameWhatWasFoundAndExpected) {
   const std::vector<std::pair<Options, std::string>> refused = {
       {Options(8, 0), "heads = 0, expected at least 1"},

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/pimpl.h>
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ struct InterleavedHeadAttentionOptions {
   // Heads that talk before the softmax: P = 1, one dense H x H mixing for q, k and v each.
   static InterleavedHeadAttentionOptions mixed_heads(int64_t d_model, int64_t heads);
 
+  // 2.9 pseudo-heads are no 2 pseudo-heads: a compile-time error.
+  InterleavedHeadAttentionOptions& pseudo_heads(std::floating_point auto count) = delete;
+
   TORCH_ARG(int64_t, d_model);                                     // D
   TORCH_ARG(int64_t, heads);                                       // H
   TORCH_ARG(std::optional<int64_t>, kv_heads) = std::nullopt;      // Hkv, divides H; absent: H
@@ -65,8 +69,8 @@ struct InterleavedHeadAttentionOptions {
   TORCH_ARG(std::string, rope) = "none";           // or "token", "virtual"
   TORCH_ARG(double, rope_theta) = 10000.0;
   TORCH_ARG(std::string, rope_style) = "half";  // or "adjacent"
-  TORCH_ARG(std::string,
-            collapse) = "global";    // or "per_head", "mean"; none is owned where P = 1 without mixing
+  // "global" [H, H, P], "per_head" [H, P], "mean" (owns nothing; the only one without mixing).
+  TORCH_ARG(std::string, collapse) = "global";
   TORCH_ARG(bool, bias) = false;     // of the four projections
   TORCH_ARG(double, dropout) = 0.0;  // on attention weights, in training, in [0, 1]
   TORCH_ARG(bool, sinks) = false;    // learned sink logits, one a head, 0 at first
