@@ -7,11 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <set>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "tests/io/scratch.h"
 
@@ -64,6 +68,47 @@ TEST(AtomicFile, TwoWritersOfOneFileAreRefused) {
   first.commit();
   AtomicFile third(scratch / "a");  // the lock went with the commit
   EXPECT_EQ(read_text(scratch / "a"), "first");
+}
+
+TEST(AtomicFile, WhatAKillLeftDoesNotShowThrough) {
+  const Scratch scratch;
+  std::ofstream(scratch / ".a.tmp") << "half of something long";
+  replace_file(scratch / "a", "short");
+  EXPECT_EQ(read_text(scratch / "a"), "short");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
+}
+
+// Writers that meet are refused or take turns, whatever the moment at which they meet; a reader sees whole
+// files only.
+TEST(AtomicFile, WritersSideBySideNeverMix) {
+  const Scratch scratch;
+  constexpr std::size_t kSize = 300;
+  replace_file(scratch / "a", std::string(kSize, '-'));
+  std::atomic<int> at_work{4}, committed{0}, other_errors{0};
+  std::vector<std::thread> writers;
+  for (char letter = 'a'; letter < 'e'; ++letter) {
+    writers.emplace_back([&, letter] {
+      for (int round = 0; round < 500; ++round) {
+        try {
+          replace_file(scratch / "a", std::string(kSize, letter));
+          ++committed;
+        } catch (const std::system_error& error) {
+          other_errors += error.code().value() != EWOULDBLOCK;
+        }
+      }
+      --at_work;
+    });
+  }
+  int torn = 0;
+  while (at_work > 0) {
+    const std::string content = read_text(scratch / "a");
+    torn += content.size() != kSize || content.find_first_not_of(content[0]) != std::string::npos;
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(other_errors, 0);
+  EXPECT_GT(committed, 0);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
 }
 
 TEST(AtomicFile, ErrorsNameTheFile) {

@@ -18,6 +18,8 @@ TEST(Crc32c, KnownValues) {
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
   EXPECT_EQ(crc32c(""), 0u);
+  // How the event files that TensorFlow writes begin: a record of 24 bytes.
+  EXPECT_EQ(masked_crc32c(std::string("\x18\0\0\0\0\0\0\0", 8)), 0x224B7FA3u);
 }
 
 uint64_t little_endian(std::string_view bytes) {

@@ -95,11 +95,13 @@ TEST(LineChart, LongSeriesAreThinnedButKeepTheirExtremes) {
     series.y.push_back(0);
   }
   series.y[54'321] = 7;
+  series.y[54'322] = -7;
   const std::string spike = page_of(LineChart{"c", "", "x", "y", {series}});
   EXPECT_LT(spike.size(), 60'000u);
-  // The spike is the highest point: 4% of the range of 7 lies above it, as below 0, in a plot from y 12 to
-  // 296.
+  // Between the spikes lies 25/27 of the plot, which reaches from y 12 to 296: 4% of the range of 14 is left
+  // at each end.
   EXPECT_THAT(spike, HasSubstr(" 22.5"));
+  EXPECT_THAT(spike, HasSubstr(" 285.5"));
 }
 
 TEST(Report, SizesThatDoNotFitAreNamed) {
