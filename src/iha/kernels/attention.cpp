@@ -1,8 +1,10 @@
-// The border of the torch-free operator: checks everything, then picks the path.
+// The border of the torch-free operator: checks everything, then picks the path: float64 goes to the oracle,
+// the rest to the engine.
 #include "iha/kernels/attention.h"
 
 #include "iha/kernels/attention_arrays.h"
 #include "iha/kernels/attention_by_oracle.h"
+#include "iha/kernels/cpu/engine.h"
 
 namespace iha::core {
 
@@ -12,7 +14,11 @@ void attention(const Problem& problem, const AttentionInputs& inputs, const Atte
   check(problem, kName);
   const Shapes shapes(problem);
   check_forward(kName, problem, shapes, inputs, outputs);
-  forward_by_oracle(problem, shapes, inputs, outputs, parallel);
+  if (inputs.query.dtype == DType::kFloat64) {
+    forward_by_oracle(problem, shapes, inputs, outputs, parallel);
+  } else {
+    cpu::forward(problem, inputs, outputs, parallel, cpu::active_isa());
+  }
 }
 
 void attention_backward(const Problem& problem, const AttentionInputs& inputs,
@@ -22,7 +28,11 @@ void attention_backward(const Problem& problem, const AttentionInputs& inputs,
   check(problem, kName);
   const Shapes shapes(problem);
   check_backward(kName, problem, shapes, inputs, upstream, gradients);
-  backward_by_oracle(problem, shapes, inputs, upstream, gradients, parallel);
+  if (inputs.query.dtype == DType::kFloat64) {
+    backward_by_oracle(problem, shapes, inputs, upstream, gradients, parallel);
+  } else {
+    cpu::backward(problem, inputs, upstream, gradients, parallel, cpu::active_isa());
+  }
 }
 
 }  // namespace iha::core

@@ -37,11 +37,7 @@ std::string supported_names() {
 
 Isa choose() {
   const char* forced = std::getenv("IHA_ISA");
-  if (forced == nullptr || *forced == '\0') return supported_isas().back();
-  for (const Isa isa : supported_isas()) {
-    if (name_of(isa) == forced) return isa;
-  }
-  fail("IHA_ISA: found '", forced, "', expected one of what this machine has: ", supported_names());
+  return forced == nullptr || *forced == '\0' ? supported_isas().back() : isa_named(forced);
 }
 
 }  // namespace
@@ -63,6 +59,13 @@ std::string_view name_of(Isa isa) {
 const std::vector<Isa>& supported_isas() {
   static const std::vector<Isa> isas = detect();
   return isas;
+}
+
+Isa isa_named(std::string_view name) {
+  for (const Isa isa : supported_isas()) {
+    if (name_of(isa) == name) return isa;
+  }
+  fail("IHA_ISA: found '", name, "', expected one of what this machine has: ", supported_names());
 }
 
 Isa active_isa() {

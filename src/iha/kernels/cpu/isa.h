@@ -14,6 +14,8 @@ enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
 std::string_view name_of(Isa isa);
 // What the processor executes and the library was built with, ascending; the first is kPortable.
 const std::vector<Isa>& supported_isas();
+// The supported set of this name. Throws std::invalid_argument naming those that the machine has.
+Isa isa_named(std::string_view name);
 // The set named by the environment variable IHA_ISA, else the best one. Throws std::invalid_argument naming
 // what the machine has where IHA_ISA names something else.
 Isa active_isa();

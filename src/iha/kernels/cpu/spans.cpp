@@ -153,6 +153,7 @@ std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& patte
 
 std::vector<int64_t> document_ranks(const Problem& problem) {
   std::vector<int64_t> ranks(problem.documents.size());
+  if (ranks.empty()) return ranks;
   for (int64_t b = 0; b < problem.batch; ++b) {
     std::unordered_map<int64_t, int64_t> seen;
     for (int64_t j = 0; j < problem.keys; ++j) {

@@ -65,7 +65,8 @@ struct ViewPair {
 };
 std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& pattern, int64_t query_offset);
 
-// For each token of each sequence, how many tokens of its document come before it: [batch * keys].
+// For each token of each sequence, how many tokens of its document come before it: [batch * keys],
+// or nothing without documents.
 std::vector<int64_t> document_ranks(const Problem& problem);
 
 }  // namespace iha::cpu

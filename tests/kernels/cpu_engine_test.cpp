@@ -1,0 +1,380 @@
+// The engine against the oracle, on every instruction set of the machine: all options together, sizes around
+// tiles, the same bits for any number of workers, and nothing of what a query does not see.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "tests/kernels/cpu_call.h"
+
+namespace iha::cpu {
+namespace {
+
+const char* name(Isa isa) {
+  return name_of(isa).data();
+}
+
+// What a result may be off by, relative to the largest value of its tensor. Float32: sums of at most some 600
+// terms (channels, then keys) grow roundings of 2^-24 like their root, 25, and exp turns score errors into
+// relative ones of the same size; 64 covers the product. Bfloat16: the bound of the case files; operands are
+// rounded to 2^-9 three times on the way. Float16 widens, so only parts and results are rounded, to 2^-12;
+// parts enter gradients again.
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return std::ldexp(64.0, -24);
+    case DType::kBFloat16:
+      return 2e-2;
+    default:
+      return std::ldexp(8.0, -12);
+  }
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+void expect_near(const std::vector<double>& expected, const Tensor& found, double allowed,
+                 const std::string& what) {
+  ASSERT_EQ(static_cast<int64_t>(expected.size()), found.count()) << what;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double value = found.get(static_cast<int64_t>(i));
+    const bool equal =
+        std::isinf(expected[i]) ? value == expected[i] : std::abs(value - expected[i]) <= allowed;
+    ASSERT_TRUE(equal) << what << " element " << i << ": found " << value << ", expected " << expected[i]
+                       << " +- " << allowed;
+  }
+}
+
+struct Expected {
+  reference::Outputs outputs;
+  reference::Gradients gradients;
+};
+Expected by_oracle(const Call& call) {
+  check(call.problem, "test");
+  const Widened widened(call);
+  return {reference::forward(call.problem, widened.inputs()),
+          reference::backward(call.problem, widened.inputs(), widened.upstream())};
+}
+
+void expect_matches(const Call& call, const Expected& expected, Isa isa, const ParallelFor& parallel) {
+  const std::string what = text(name(isa), " ", name_of(call.dtype), " ", call.name);
+  const double relative = tolerance(call.dtype);
+  const Results results = run_forward(call, isa, parallel);
+  const auto near = [&](const std::vector<double>& want, const Tensor& found, double scale,
+                        const char* tensor) {
+    expect_near(want, found, relative * scale, what + ": " + tensor);
+  };
+  near(expected.outputs.out, results.out, std::max(1.0, largest(expected.outputs.out)), "out");
+  near(expected.outputs.parts, results.parts, std::max(1.0, largest(expected.outputs.parts)), "parts");
+  near(expected.outputs.lse, results.lse, std::max(1.0, largest(expected.outputs.lse)), "lse");
+  const GradientResults found = run_backward(call, results, isa, parallel);
+  const reference::Gradients& g = expected.gradients;
+  // A gradient that is zero but for rounding is measured by the others.
+  double all = 1e-3;
+  for (const auto* values :
+       {&g.query, &g.key, &g.value, &g.alpha_q, &g.alpha_k, &g.alpha_v, &g.collapse, &g.sinks}) {
+    all = std::max(all, largest(*values));
+  }
+  const auto near_gradient = [&](const std::vector<double>& want, const Tensor& tensor, const char* of) {
+    // With 16-bit operands errors follow the terms of a sum, and a small gradient may be a sum that cancels.
+    const bool small = largest(want) < 0.05 * all || call.dtype != DType::kFloat32;
+    near(want, tensor, std::max(2 * largest(want), small ? 0.5 * all : 0.0), of);
+  };
+  near_gradient(g.query, found.query, "grad query");
+  near_gradient(g.key, found.key, "grad key");
+  near_gradient(g.value, found.value, "grad value");
+  near_gradient(g.alpha_q, found.alpha_q, "grad alpha_q");
+  near_gradient(g.alpha_k, found.alpha_k, "grad alpha_k");
+  near_gradient(g.alpha_v, found.alpha_v, "grad alpha_v");
+  near_gradient(g.collapse, found.collapse, "grad collapse");
+  near_gradient(g.sinks, found.sinks, "grad sinks");
+}
+
+class EveryOption : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(CpuEngine, EveryOption,
+                         ::testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(EveryOption, MatchesOracle) {
+  const int calls = GetParam() == DType::kFloat32 ? 150 : 60;
+  for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
+    const Call call = draw_call(seed, GetParam());
+    const Expected expected = by_oracle(call);
+    for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+  }
+}
+
+// A plain call: no options but those that `change` sets.
+Call plain_call(int64_t queries, int64_t keys, int64_t heads, const char* pattern, DType dtype,
+                const std::function<void(Problem&)>& change = {}) {
+  Call call;
+  call.dtype = dtype;
+  Problem& p = call.problem;
+  p.batch = 1;
+  p.query_heads = p.key_heads = heads;
+  p.queries = queries;
+  p.keys = keys;
+  p.head_dim = p.value_dim = 16;
+  p.scale = 0.25;
+  p.patterns = parse_patterns(pattern).expand(heads);
+  p.query_offset = {keys - queries};
+  if (change) change(p);
+  PhiloxStream random(static_cast<uint64_t>(queries * 1000 + keys), 5);
+  fill_call(call, random, false, false, false, false);
+  call.name = text("queries ", queries, " keys ", keys, " ", pattern);
+  return call;
+}
+
+// Panels of 32, tiles of 128 rows, blocks of 256 and 512 keys, chunks of 512 rows.
+TEST(CpuEngine, SizesAroundEveryTile) {
+  const std::vector<std::pair<int64_t, int64_t>> sizes{
+      {0, 0},     {0, 3},     {3, 0},     {1, 1},    {1, 600},  {7, 31},    {8, 32},  {9, 33},
+      {127, 127}, {128, 128}, {129, 129}, {5, 255},  {6, 256},  {3, 257},   {2, 511}, {1, 512},
+      {4, 513},   {511, 40},  {512, 40},  {513, 40}, {2, 1030}, {130, 1025}};
+  for (const auto& [queries, keys] : sizes) {
+    for (const char* pattern : {"global", "causal", "sliding:40"}) {
+      const Call call = plain_call(queries, keys, 1, pattern, DType::kFloat32);
+      const Expected expected = by_oracle(call);
+      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Few queries with splits of keys, several ranges of keys in the backward pass, joined heads, many units:
+// each way in which work is cut.
+std::vector<Call> calls_of_every_cut(DType dtype) {
+  std::vector<Call> calls;
+  calls.push_back(plain_call(1, 2100, 4, "global*2,causal_sliding:700*2", dtype));
+  calls.push_back(plain_call(3, 1100, 4, "causal", dtype, [](Problem& p) { p.key_heads = 1; }));
+  calls.push_back(plain_call(700, 700, 1, "causal", dtype));
+  calls.push_back(plain_call(90, 90, 3, "causal_strided:4,every:5,strided:3", dtype, [](Problem& p) {
+    p.batch = 4;
+    p.query_offset.assign(4, 0);
+  }));
+  Call joined = plain_call(300, 300, 2, "causal,sliding:9", dtype, [](Problem& p) {
+    p.pseudo_heads = 3;
+    p.collapse = CollapseKind::kGlobal;
+    p.rope.kind = RopeKind::kVirtual;
+  });
+  PhiloxStream random(3, 9);
+  fill_call(joined, random, true, true, true, true);
+  calls.push_back(std::move(joined));
+  Call split = plain_call(2, 900, 2, "global", dtype, [](Problem& p) {
+    p.pseudo_heads = 2;
+    p.layout = Layout::kParallel;
+    p.collapse = CollapseKind::kGlobal;
+    p.dropout_p = 0.2;
+  });
+  calls.push_back(std::move(split));
+  return calls;
+}
+
+TEST(CpuEngine, EveryCutOfTheWorkMatchesOracle) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const Call& call : calls_of_every_cut(dtype)) {
+      const Expected expected = by_oracle(call);
+      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+bool same_bits(const Tensor& left, const Tensor& right) {
+  return left.bytes == right.bytes;
+}
+
+// `workers` threads that take tasks in an order of their own.
+ParallelFor shuffled(int workers) {
+  const ParallelFor pool = thread_pool(workers);
+  return {workers, [pool](int64_t tasks, const ParallelFor::Body& body) {
+            pool.run(tasks, [&](int64_t task, int worker) { body(tasks - 1 - task, worker); });
+          }};
+}
+
+TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    std::vector<Call> calls = calls_of_every_cut(dtype);
+    for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
+    for (const Call& call : calls) {
+      for (const Isa isa : supported_isas()) {
+        const Results one = run_forward(call, isa, serial());
+        const GradientResults one_back = run_backward(call, one, isa, serial());
+        for (const int workers : {2, 3, 7}) {
+          const ParallelFor parallel = shuffled(workers);
+          const Results many = run_forward(call, isa, parallel);
+          ASSERT_TRUE(same_bits(one.out, many.out) && same_bits(one.parts, many.parts) &&
+                      same_bits(one.lse, many.lse))
+              << name(isa) << " " << workers << " workers, " << call.name;
+          const GradientResults back = run_backward(call, many, isa, parallel);
+          const Tensor GradientResults::*members[] = {&GradientResults::query,    &GradientResults::key,
+                                                      &GradientResults::value,    &GradientResults::alpha_q,
+                                                      &GradientResults::alpha_k,  &GradientResults::alpha_v,
+                                                      &GradientResults::collapse, &GradientResults::sinks};
+          for (const auto member : members) {
+            ASSERT_TRUE(same_bits(one_back.*member, back.*member))
+                << name(isa) << " " << workers << " workers, gradients of " << call.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Puts `value` into all channels of one token of every head.
+void plant(Tensor& tensor, int64_t token, double value) {
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    if (i / tensor.sizes[3] % tensor.sizes[2] == token) tensor.set(i, value);
+  }
+}
+
+// True where pseudo-query (i, p) of head h sees a pseudo-key of token j.
+bool sees(const Problem& p, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t pseudo,
+          int64_t j) {
+  for (int64_t r = 0; r < p.pseudo_heads; ++r) {
+    if (visible(b, h, i, pseudo, j, r)) return true;
+  }
+  return false;
+}
+bool any_head_sees(const Problem& p, const Visibility& visible, int64_t b, int64_t i, int64_t j) {
+  for (int64_t h = 0; h < p.query_heads; ++h) {
+    for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
+      if (sees(p, visible, b, h, i, pseudo, j)) return true;
+    }
+  }
+  return false;
+}
+
+bool same_row(const Tensor& left, const Tensor& right, int64_t row, int64_t width) {
+  for (int64_t c = 0; c < width; ++c) {
+    const double a = left.get(row * width + c), b = right.get(row * width + c);
+    if (std::memcmp(&a, &b, sizeof a) != 0) return false;
+  }
+  return true;
+}
+
+// Another number, NaN and inf as key and value of token j: no bit of what does not see j changes.
+TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
+  int untouched = 0, touched = 0;
+  for (int seed = 500; seed < 540; ++seed) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const Call call = draw_call(seed, dtype);
+      const Problem& p = call.problem;
+      if (p.keys == 0 || p.queries == 0) continue;
+      const Visibility visible(p);
+      const int64_t j = (seed * 7) % p.keys;
+      for (const double value : {2.5, std::nan(""), static_cast<double>(INFINITY)}) {
+        Call changed = call;
+        plant(changed.key, j, value);
+        plant(changed.value, j, value);
+        for (const Isa isa : supported_isas()) {
+          const Results before = run_forward(call, isa, serial()),
+                        after = run_forward(changed, isa, serial());
+          const GradientResults back = run_backward(call, before, isa, serial()),
+                                back_after = run_backward(changed, after, isa, serial());
+          for (int64_t b = 0; b < p.batch; ++b) {
+            for (int64_t h = 0; h < p.query_heads; ++h) {
+              for (int64_t i = 0; i < p.queries; ++i) {
+                for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
+                  const int64_t row = ((b * p.query_heads + h) * p.queries + i) * p.pseudo_heads + pseudo;
+                  if (sees(p, visible, b, h, i, pseudo, j)) {
+                    ++touched;
+                    EXPECT_EQ(std::isnan(value), std::isnan(value) && std::isnan(after.lse.get(row)));
+                    continue;
+                  }
+                  ++untouched;
+                  ASSERT_TRUE(same_row(before.parts, after.parts, row, p.value_dim) &&
+                              same_row(before.lse, after.lse, row, 1))
+                      << name(isa) << " key " << j << " = " << value << " reaches query " << i << " of head "
+                      << h << ", " << call.name;
+                }
+                if (any_head_sees(p, visible, b, i, j)) continue;
+                ASSERT_TRUE(same_row(back.query, back_after.query, (b * p.query_heads + h) * p.queries + i,
+                                     p.head_dim))
+                    << name(isa) << " key " << j << " = " << value << " reaches the gradient of query " << i
+                    << ", " << call.name;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(untouched, 1000);
+  EXPECT_GT(touched, 1000);
+}
+
+// The same for queries and their upstream gradients: keys that a query does not see get nothing of it.
+TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
+  int untouched = 0;
+  for (int seed = 600; seed < 640; ++seed) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const Call call = draw_call(seed, dtype);
+      const Problem& p = call.problem;
+      if (p.keys == 0 || p.queries == 0) continue;
+      const Visibility visible(p);
+      const int64_t i = (seed * 5) % p.queries;
+      for (const double value : {2.5, std::nan("")}) {
+        Call changed = call;
+        plant(changed.query, i, value);
+        plant(changed.grad_out, i, value);
+        for (const Isa isa : supported_isas()) {
+          const GradientResults back = run_backward(call, run_forward(call, isa, serial()), isa, serial());
+          const GradientResults after =
+              run_backward(changed, run_forward(changed, isa, serial()), isa, serial());
+          for (int64_t b = 0; b < p.batch; ++b) {
+            for (int64_t j = 0; j < p.keys; ++j) {
+              if (any_head_sees(p, visible, b, i, j)) continue;
+              for (int64_t h = 0; h < p.key_heads; ++h) {
+                const int64_t row = (b * p.key_heads + h) * p.keys + j;
+                ++untouched;
+                ASSERT_TRUE(same_row(back.key, after.key, row, p.head_dim) &&
+                            same_row(back.value, after.value, row, p.value_dim))
+                    << name(isa) << " query " << i << " = " << value << " reaches key " << j << ", "
+                    << call.name;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(untouched, 1000);
+}
+
+// Gradients of inputs alone, of alpha alone, and upstream gradients of which only one is there.
+TEST(CpuEngine, AbsentArraysAreNeitherReadNorWritten) {
+  Call call = draw_call(1, DType::kFloat32);
+  for (int seed = 2; !(call.alpha_q.present() && call.alpha_k.present() && call.collapse.present()); ++seed) {
+    call = draw_call(seed, DType::kFloat32);
+  }
+  call.grad_parts = Tensor();
+  call.grad_lse = Tensor();
+  const Results results = run_forward(call, supported_isas().back(), serial());
+  const GradientResults all = run_backward(call, results, supported_isas().back(), serial());
+  Tensor key(call.key.sizes, call.dtype, {0, 2, 1, 3}), alpha_k(call.alpha_k.sizes, call.alpha_k.dtype);
+  core::AttentionGradients some;
+  some.key = key.target();
+  some.alpha_k = alpha_k.target();
+  backward(call.problem, call.inputs(),
+           {results.parts.array(), results.lse.array(), call.grad_out.array(), {}, {}}, some, serial(),
+           supported_isas().back());
+  EXPECT_TRUE(same_bits(key, all.key));
+  EXPECT_TRUE(same_bits(alpha_k, all.alpha_k));
+
+  call.grad_out = Tensor();
+  call.grad_lse = Tensor(results.lse.sizes, DType::kFloat32);
+  PhiloxStream random(8);
+  fill_normal(call.grad_lse, random, 1.0);
+  const Expected expected = by_oracle(call);
+  for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+}
+
+}  // namespace
+}  // namespace iha::cpu

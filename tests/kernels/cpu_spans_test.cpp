@@ -1,0 +1,87 @@
+// Spans, bits and sights against the predicate, and what gathering by steps saves.
+#include "iha/kernels/cpu/spans.h"
+
+#include <gtest/gtest.h>
+
+#include "iha/kernels/cpu/primitives.h"
+#include "iha/patterns/parse.h"
+#include "tests/kernels/cpu_call.h"
+
+namespace iha::cpu {
+namespace {
+
+TEST(CpuSpans, SayWhatThePredicateSays) {
+  int partial = 0, full = 0, none = 0;
+  for (int seed = 0; seed < 120; ++seed) {
+    const Call call = draw_call(1000 + seed, DType::kFloat32);
+    const Problem& p = call.problem;
+    const Visibility visible(p);
+    const int64_t per_token = p.layout == Layout::kParallel ? 1 : p.pseudo_heads;
+    const std::vector<int64_t> ranks = document_ranks(p);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const auto own_ranks =
+          ranks.empty() ? std::span<const int64_t>() : std::span(ranks).subspan(b * p.keys, p.keys);
+      for (int64_t h = 0; h < p.query_heads; ++h) {
+        for (const ViewPair& views : split_by_step(p, p.patterns[h], p.query_offset[b])) {
+          const Scope scope(p, b, p.patterns[h], views.keys, per_token, own_ranks);
+          for (int64_t index = 0; index < views.queries.count; ++index) {
+            const int64_t i = views.queries.token(index), position = p.query_offset[b] + i;
+            for (int64_t pseudo = 0; pseudo < per_token; ++pseudo) {
+              const Span span = scope.span(position, pseudo);
+              bool any = false;
+              for (int64_t row = 0; row < scope.rows(); row += kPanel) {
+                uint32_t expected = 0;
+                for (int64_t key = row; key < std::min(row + kPanel, scope.rows()); ++key) {
+                  const int64_t j = views.keys.token(key / per_token);
+                  if (visible(b, h, i, pseudo, j, per_token > 1 ? key % per_token : pseudo)) {
+                    expected |= uint32_t{1} << (key - row);
+                  }
+                }
+                any |= expected != 0;
+                ASSERT_EQ(scope.bits(span, position, row), expected)
+                    << call.name << " query " << i << " row " << row;
+                switch (scope.sight(&span, &position, 1, row)) {
+                  case Sight::kNone:
+                    ASSERT_EQ(expected, 0u) << call.name;
+                    ++none;
+                    break;
+                  case Sight::kFull:
+                    ASSERT_EQ(expected, ~0u) << call.name;
+                    ++full;
+                    break;
+                  case Sight::kPartial:
+                    ++partial;
+                    break;
+                }
+              }
+              ASSERT_EQ(scope.sees_any(span, position), any) << call.name;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(partial, 100);
+  EXPECT_GT(full, 100);
+  EXPECT_GT(none, 100);
+}
+
+// A strided head meets only its own residue class, an `every` head only the keys that it may see.
+TEST(CpuSpans, StepsAreGathered) {
+  Problem p;
+  p.batch = p.query_heads = p.key_heads = 1;
+  p.queries = p.keys = 1000;
+  const auto strided = split_by_step(p, parse_pattern("strided:8"), 0);
+  ASSERT_EQ(strided.size(), 8u);
+  int64_t pairs = 0;
+  for (const ViewPair& views : strided) pairs += views.queries.count * views.keys.count;
+  EXPECT_EQ(pairs, 1000 * 1000 / 8);
+  const auto every = split_by_step(p, parse_pattern("causal_every:8"), 0);
+  ASSERT_EQ(every.size(), 1u);
+  EXPECT_EQ(every[0].queries.count * every[0].keys.count, 1000 * 125);
+  EXPECT_EQ(split_by_step(p, parse_pattern("strided:8+first:1"), 0).size(), 1u);
+  EXPECT_EQ(split_by_step(p, parse_pattern("strided:900"), 0).size(), 1u);
+}
+
+}  // namespace
+}  // namespace iha::cpu
