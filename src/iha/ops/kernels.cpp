@@ -4,6 +4,7 @@
 
 #include "iha/ops/arguments.h"
 #include "iha/ops/composed.h"
+#include "iha/ops/engine.h"
 
 namespace iha::ops {
 namespace {
@@ -60,11 +61,14 @@ torch::CppFunction boxed() {
 
 // Tensors on the CPU.
 Results forward_cpu(const Arguments& arguments, const Problem& problem, Want want) {
-  return composed_forward(arguments, problem, want);
+  return engine_serves(arguments.query().scalar_type()) ? engine_forward(arguments, problem, want)
+                                                        : composed_forward(arguments, problem, want);
 }
 Inputs backward_cpu(const Arguments& arguments, const Problem& problem, const Upstream& upstream,
                     const Wanted& wanted) {
-  return composed_backward(arguments, problem, upstream, wanted);
+  return engine_serves(arguments.query().scalar_type())
+             ? engine_backward(arguments, problem, upstream, wanted)
+             : composed_backward(arguments, problem, upstream, wanted);
 }
 
 }  // namespace
