@@ -298,7 +298,7 @@ void Backward::write(CrewType& crew, const core::MutableArray& array, int64_t ba
         const float* row = sums + (head * tokens + token) * columns;
         const int64_t at = batch * s[0] + (head_begin + head) * s[1] + token * s[2];
         if (s[3] == 1) {
-          auto* data = static_cast<char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+          auto* data = static_cast<char*>(array.data) + at * plan_.element_size;
           plan_.primitives.narrow(row, array.dtype, width, data);
         } else {
           for (int64_t c = 0; c < width; ++c) store(array.data, array.dtype, at + c * s[3], row[c]);

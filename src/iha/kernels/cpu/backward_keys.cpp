@@ -148,9 +148,11 @@ void KeyRange::load_tile() {
 // One tile of queries and panels [begin, end) of the slice's keys.
 void KeyRange::run_block(const Scope& scope, int64_t begin, int64_t end) {
   meetings_.fill({0, 0, false});
+  const bool all = tile_.all_see(scope, begin, end);
+  if (all) panels_.take_all(begin, end);
   for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
     const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
-    panels_.find(tile_, scope, row, rows, begin, end);
+    if (!all) panels_.find(tile_, scope, row, rows, begin, end);
     if (panels_.count == 0) continue;
     score_group(scope, row, rows, begin, end);
     multiply_queries(row, rows, begin);

@@ -1,9 +1,9 @@
 // The forward pass: online softmax over blocks of keys, one pass over queries, keys and values.
 //
 // Work. A task is a sequence, a slice (heads of one pattern and key head, or all where a global collapse
-// joins heads) and a chunk of some 512 query rows. It packs the keys and values that the chunk sees, panel by
-// panel when first met, and takes its query rows in tiles of 128. Packing again for each chunk costs under 2
-// % and saves every barrier and every tensor over all heads.
+// joins heads) and a chunk of 512 to 2048 query rows. It packs the keys and values that the chunk sees, panel
+// by panel when first met, and takes its query rows in tiles of 128. Packing again for each chunk costs under
+// 2 % and saves every barrier and every tensor over all heads.
 //
 // A tile meets keys in blocks of 512 rows: in L2 the block's panels (d * 2 KB) and values (dv * 2 KB), read
 // from L3 once a tile; in L1 the scores of one register tile's rows (8 x 512 floats, 16 KB). For each group
@@ -26,7 +26,8 @@
 namespace iha::cpu {
 namespace {
 
-constexpr int64_t kChunkRows = 512;
+constexpr int64_t kChunkRows = 512, kMostChunkRows = 2048;
+constexpr int64_t kEnoughChunks = 24;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // How the forward pass cuts its work, by shape alone.
@@ -54,8 +55,11 @@ Cut::Cut(const Plan& plan)
   constexpr int64_t kEnoughTasks = 32;
   if (few && states > 0)
     splits = std::clamp<int64_t>(kEnoughTasks / states, 1, divide_up(panels, kBlockPanels));
-  // Long sequences repay larger chunks: keys are packed less often, and there are tasks enough.
-  if (problem.queries * plan.rows_per_token >= 16 * kChunkRows) chunk_rows = 2 * kChunkRows;
+  // Long sequences repay larger chunks, which pack keys less often, while there are tasks enough for many
+  // workers.
+  const int64_t rows = problem.queries * plan.rows_per_token * (joins_heads ? 1 : problem.group());
+  const int64_t chunked = problem.batch * (joins_heads ? 1 : problem.key_heads);
+  while (chunk_rows < kMostChunkRows && chunked * (rows / (2 * chunk_rows)) >= kEnoughChunks) chunk_rows *= 2;
 }
 
 // The online softmax's state of a tile's rows.
@@ -160,9 +164,12 @@ void Worker::attend(const Scope& scope, const State& state, int64_t panel_begin,
   for (const PanelRange& range : visible_panels(tile_)) {
     const int64_t end = std::min(range.end, panel_end);
     for (int64_t block = std::max(range.begin, panel_begin); block < end; block += kBlockPanels) {
+      const int64_t block_end = std::min(block + kBlockPanels, end);
+      const bool all = tile_.all_see(scope, block, block_end);
+      if (all) panels_.take_all(block, block_end);
       for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
         const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
-        panels_.find(tile_, scope, row, rows, block, std::min(block + kBlockPanels, end));
+        if (!all) panels_.find(tile_, scope, row, rows, block, block_end);
         if (panels_.count > 0) attend_group(scope, state, row, rows);
       }
     }
@@ -292,7 +299,7 @@ void Worker::join(const float* states, const State& state) {
 
 void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row) {
   if (step == 1) {
-    auto* data = static_cast<char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+    auto* data = static_cast<char*>(array.data) + at * plan_.element_size;
     prim_.narrow(row, array.dtype, plan_.problem.value_dim, data);
     return;
   }
@@ -327,8 +334,9 @@ void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
     if (sees) prim_.scale(output, factor, plan_.value_columns);
     if (outputs_.lse.data != nullptr) {
       const auto& s = outputs_.lse.strides;
-      store(outputs_.lse.data, outputs_.lse.dtype,
-            tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3], lse);
+      static_cast<float*>(
+          outputs_.lse.data)[tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3]] =
+          lse;
     }
     if (outputs_.parts.data != nullptr) {
       const auto& s = outputs_.parts.strides;

@@ -79,6 +79,7 @@ Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa)
     : problem(problem),
       inputs(inputs),
       primitives(cpu::primitives(isa, inputs.query.dtype)),
+      element_size(static_cast<int64_t>(size_of(inputs.query.dtype))),
       streams(problem.layout == Layout::kParallel ? problem.pseudo_heads : 1),
       rows_per_token(problem.layout == Layout::kParallel ? 1 : problem.pseudo_heads),
       key_depth(primitives.pairs ? divide_up(problem.head_dim, 2) : problem.head_dim),

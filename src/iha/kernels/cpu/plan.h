@@ -46,6 +46,7 @@ struct Plan {
   const Problem& problem;
   const core::AttentionInputs& inputs;
   const Primitives& primitives;
+  int64_t element_size;  // bytes of an element of query, key, value and outputs
   // Interleaved: one stream of P rows a token. Parallel: P streams of one row a token, blind to each other.
   int64_t streams, rows_per_token;
   int64_t key_depth, value_depth;      // cells of a row of d and of dv channels

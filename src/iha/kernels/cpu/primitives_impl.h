@@ -156,12 +156,14 @@ void transpose(const Cell* rows, int64_t row, int64_t columns, Cell* panel) {
 
 template <class S>
 void widen(const void* source, DType dtype, int64_t count, float* target) {
+  int64_t i = 0;
   if (dtype == DType::kFloat32) {
-    std::memcpy(target, source, count * sizeof(float));
+    const auto* values = static_cast<const float*>(source);
+    for (; i + S::kWidth <= count; i += S::kWidth) S::store(target + i, S::load(values + i));
+    for (; i < count; ++i) target[i] = values[i];
     return;
   }
   const auto* words = static_cast<const uint16_t*>(source);
-  int64_t i = 0;
   if (dtype == DType::kBFloat16) {
     for (; i + S::kWidth <= count; i += S::kWidth) S::store(target + i, S::widen_bfloat16(words + i));
     for (; i < count; ++i) target[i] = bfloat16_to_float(words[i]);
@@ -173,12 +175,14 @@ void widen(const void* source, DType dtype, int64_t count, float* target) {
 
 template <class S>
 void narrow(const float* source, DType dtype, int64_t count, void* target) {
+  int64_t i = 0;
   if (dtype == DType::kFloat32) {
-    std::memcpy(target, source, count * sizeof(float));
+    auto* values = static_cast<float*>(target);
+    for (; i + S::kWidth <= count; i += S::kWidth) S::store(values + i, S::load(source + i));
+    for (; i < count; ++i) values[i] = source[i];
     return;
   }
   auto* words = static_cast<uint16_t*>(target);
-  int64_t i = 0;
   if (dtype == DType::kBFloat16) {
     for (; i + S::kWidth <= count; i += S::kWidth) S::narrow_bfloat16(S::load(source + i), words + i);
     for (; i < count; ++i) words[i] = float_to_bfloat16(source[i]);

@@ -17,18 +17,22 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
   position.resize(rows);
   pseudo.resize(rows);
   spans.resize(rows);
-  const int64_t rows_of_head = tokens() * plan.rows_per_token;
-  for (int64_t row = 0; row < rows; ++row) {
-    if (row >= rows_of_head) {  // every head of a slice sees the same
-      position[row] = position[row - rows_of_head];
-      pseudo[row] = pseudo[row - rows_of_head];
-      spans[row] = spans[row - rows_of_head];
-      continue;
+  common = {0, INT64_MAX, INT64_MAX};
+  int64_t row = 0;
+  for (int64_t index = begin; index < end; ++index) {
+    const int64_t at = plan.problem.query_offset[batch] + of.queries.token(index);
+    for (int64_t in_token = 0; in_token < plan.rows_per_token; ++in_token, ++row) {
+      position[row] = at;
+      pseudo[row] = plan.pseudo(stream, in_token);
+      const Span& span = spans[row] = scope.span(at, in_token);
+      common = {std::max(common.begin, span.begin), std::min(common.end, span.end),
+                std::min(common.first_end, span.first_end)};
     }
-    const int64_t in_token = row % plan.rows_per_token;
-    position[row] = plan.problem.query_offset[batch] + of.queries.token(begin + row / plan.rows_per_token);
-    pseudo[row] = plan.pseudo(stream, in_token);
-    spans[row] = scope.span(position[row], in_token);
+  }
+  for (const int64_t rows_of_head = row; row < rows; ++row) {  // every head of a slice sees the same
+    position[row] = position[row - rows_of_head];
+    pseudo[row] = pseudo[row - rows_of_head];
+    spans[row] = spans[row - rows_of_head];
   }
 }
 
@@ -53,6 +57,19 @@ std::array<PanelRange, 2> visible_panels(const QueryTile& tile) {
   if (end == 0) return {first, PanelRange{}};
   return {first,
           PanelRange{std::max(first.end, begin / kPanel), std::max(first.end, divide_up(end, kPanel))}};
+}
+
+bool QueryTile::all_see(const Scope& scope, int64_t first, int64_t last) const {
+  return scope.spans_decide() && ((first * kPanel >= common.begin && last * kPanel <= common.end) ||
+                                  last * kPanel <= common.first_end);
+}
+
+void GroupPanels::take_all(int64_t begin, int64_t end) {
+  count = static_cast<int>(end - begin);
+  for (int slot = 0; slot < count; ++slot) {
+    panel[slot] = begin + slot;
+    partial[slot] = false;
+  }
 }
 
 void GroupPanels::find(const QueryTile& tile, const Scope& scope, int64_t row, int64_t rows, int64_t begin,

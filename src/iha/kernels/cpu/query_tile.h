@@ -20,6 +20,7 @@ struct QueryTile {
   int64_t begin = 0, end = 0;             // of the slice's query view
   std::vector<int64_t> position, pseudo;  // a row
   std::vector<Span> spans;                // a row
+  Span common;                            // what every row sees
 
   int64_t tokens() const { return end - begin; }
   int64_t rows() const { return static_cast<int64_t>(spans.size()); }
@@ -29,6 +30,8 @@ struct QueryTile {
   }
   int64_t index(const Plan& plan, int64_t row) const { return begin + row / plan.rows_per_token % tokens(); }
 
+  // Whether every row sees all of panels [first, last).
+  bool all_see(const Scope& scope, int64_t first, int64_t last) const;
   void fill(const Plan& plan, const Scope& scope, const Slice& slice, int64_t batch, int64_t stream,
             int64_t begin, int64_t end);
 };
@@ -55,6 +58,8 @@ struct GroupPanels {
 
   // Rows [row, row + rows) of the tile and panels [begin, end), at most kBlockPanels.
   void find(const QueryTile& tile, const Scope& scope, int64_t row, int64_t rows, int64_t begin, int64_t end);
+  // Panels [begin, end), seen by every row.
+  void take_all(int64_t begin, int64_t end);
   // The number of slots from `slot` whose panels follow each other without a gap.
   int run(int slot) const {
     int next = slot + 1;

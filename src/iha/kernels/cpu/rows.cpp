@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace iha::cpu {
+namespace {
+
+constexpr int64_t kPrefetchTokens = 12;  // some 100 ns ahead at 8 ns a row
+
+}  // namespace
 
 RowSource query_source(const Plan& plan) {
   return {&plan.inputs.query, plan.problem.query_heads, plan.problem.head_dim,
@@ -26,7 +31,7 @@ void RowReader::read_one(const RowSource& source, int64_t batch, int64_t head, i
   const int64_t at = batch * array.strides[0] + head * array.strides[1] + token * array.strides[2];
   const int64_t step = array.strides[3];
   if (step == 1) {
-    const char* data = static_cast<const char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
+    const char* data = static_cast<const char*>(array.data) + at * plan_.element_size;
     plan_.primitives.widen(data, array.dtype, source.width, target);
     return;
   }
@@ -41,6 +46,15 @@ void RowReader::read_heads(const RowSource& source, int64_t batch, int64_t token
     read_one(source, batch, m, token, target + m * row);
     std::fill(target + m * row + source.width, target + (m + 1) * row, 0.0f);
   }
+}
+
+// Rows of one head lie far apart in token-major memory, where the processor's own prefetching starts late.
+void RowReader::prefetch(const RowSource& source, const RowSet& set, int64_t index) const {
+  if (index >= set.view->count || source.array->strides[3] != 1) return;
+  const auto& s = source.array->strides;
+  const int64_t at = set.batch * s[0] + set.head * s[1] + set.view->token(index) * s[2];
+  const char* row = static_cast<const char*>(source.array->data) + at * plan_.element_size;
+  for (int64_t byte = 0; byte < source.width * plan_.element_size; byte += 64) __builtin_prefetch(row + byte);
 }
 
 void RowReader::turn(float* values, int64_t position, int64_t pseudo, bool back) {
@@ -78,6 +92,7 @@ void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, 
                                        .c_row = row,
                                        .accumulate = false});
     } else {
+      prefetch(source, set, index + kPrefetchTokens);
       read_one(source, set.batch, set.head, token, rows);
       std::fill(rows + source.width, rows + row, 0.0f);
       for (int64_t i = 1; i < count; ++i) std::copy(rows, rows + row, rows + i * row);

@@ -43,6 +43,7 @@ class RowReader {
   void turn(float* values, int64_t position, int64_t pseudo, bool back);
 
  private:
+  void prefetch(const RowSource& source, const RowSet& set, int64_t index) const;
   void read_one(const RowSource& source, int64_t batch, int64_t head, int64_t token, float* target) const;
 
   const Plan& plan_;

@@ -36,6 +36,8 @@ class Scope {
   Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
         int64_t rows_per_token, std::span<const int64_t> ranks);
 
+  // Spans say it all: no bits are needed.
+  bool spans_decide() const { return documents_.empty() && !step_hides_; }
   int64_t rows() const { return rows_; }  // of the view, cut to the sequence's length
   // The query at absolute position `position`, pseudo-query `pseudo` (0 where a token has one row).
   Span span(int64_t position, int64_t pseudo) const;
