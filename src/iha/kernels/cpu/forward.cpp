@@ -36,7 +36,8 @@ struct Cut {
 
   bool joins_heads;  // a global collapse: a task takes all slices
   int64_t chunk_rows;
-  int64_t splits = 1;  // ranges of keys of a tile, for few queries
+  int64_t splits = 1;     // ranges of keys of a tile, for few queries
+  int64_t tile_rows = 0;  // the most that a tile has
   int64_t max_slices = 0;
 };
 
@@ -49,12 +50,20 @@ Cut::Cut(const Plan& plan)
     const auto& slices = plan.slices(b);
     max_slices = std::max(max_slices, static_cast<int64_t>(slices.size()));
     states += static_cast<int64_t>(slices.size()) * plan.streams;
-    for (const Slice& slice : slices) few &= slice.queries.count <= tile_tokens(plan, slice);
+    for (const Slice& slice : slices) {
+      const int64_t tokens = std::min(slice.queries.count, tile_tokens(plan, slice));
+      few &= slice.queries.count == tokens;
+      tile_rows = std::max(tile_rows, slice.heads() * tokens * plan.rows_per_token);
+    }
   }
   const int64_t panels = divide_up(problem.keys * plan.rows_per_token, kPanel);
-  constexpr int64_t kEnoughTasks = 32;
-  if (few && states > 0)
-    splits = std::clamp<int64_t>(kEnoughTasks / states, 1, divide_up(panels, kBlockPanels));
+  if (few && states > 0) {
+    // Ranges of 1024 rows stay in L2 between packing and use; short ones are cut further until there are
+    // tasks.
+    constexpr int64_t kEnoughTasks = 32, kRangePanels = 32;
+    splits = std::clamp<int64_t>(std::max(kEnoughTasks / states, panels / kRangePanels), 1,
+                                 divide_up(panels, kBlockPanels));
+  }
   // Long sequences repay larger chunks, which pack keys less often, while there are tasks enough for many
   // workers.
   const int64_t rows = problem.queries * plan.rows_per_token * (joins_heads ? 1 : problem.group());
@@ -75,17 +84,19 @@ class Worker {
   void run_chunk(int64_t batch, int64_t slice, int64_t begin, int64_t end, const float* states);
   // One range of keys of a slice's only tile; the state goes to `target`.
   void run_split(int64_t batch, int64_t slice, int64_t stream, int64_t split, float* target);
-  static int64_t state_size(const Plan& plan) { return largest_tile(plan) * (plan.value_columns + 2); }
+  static int64_t state_size(const Plan& plan, const Cut& cut) {
+    return cut.tile_rows * (plan.value_columns + 2);
+  }
 
  private:
   State state_at(float* memory) const {
-    const int64_t rows = largest_tile(plan_);
+    const int64_t rows = cut_.tile_rows;
     return {memory, memory + rows * plan_.value_columns, memory + rows * (plan_.value_columns + 1)};
   }
   void clear(const State& state, int64_t rows);
   void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
   void load_queries();
-  void attend(const Scope& scope, const State& state, int64_t panel_begin, int64_t panel_end);
+  void attend(const Scope& scope, const State& state);
   void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
   void weigh_values(const State& state, int64_t row, int64_t rows);
   void weigh_hidden(const State& state, int64_t row, int64_t rows, int slot);
@@ -124,9 +135,9 @@ Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& o
       // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
       score_row_(kBlockPanels * kPanel + 16) {
   scores_.ensure(kMaxGroupRows * score_row_);
-  state_.ensure(state_size(plan));
-  query_rows_.ensure(largest_tile(plan) * plan.key_columns);
-  if (prim_.pairs) queries_.ensure(largest_tile(plan) * plan.key_depth);
+  state_.ensure(state_size(plan, cut));
+  query_rows_.ensure(cut.tile_rows * plan.key_columns);
+  if (prim_.pairs) queries_.ensure(cut.tile_rows * plan.key_depth);
   if (plan.drop_threshold > 0) keep_.resize(kMaxGroupRows * kBlockPanels);
 }
 
@@ -160,11 +171,10 @@ void Worker::load_queries() {
   }
 }
 
-void Worker::attend(const Scope& scope, const State& state, int64_t panel_begin, int64_t panel_end) {
+void Worker::attend(const Scope& scope, const State& state) {
   for (const PanelRange& range : visible_panels(tile_)) {
-    const int64_t end = std::min(range.end, panel_end);
-    for (int64_t block = std::max(range.begin, panel_begin); block < end; block += kBlockPanels) {
-      const int64_t block_end = std::min(block + kBlockPanels, end);
+    for (int64_t block = range.begin; block < range.end; block += kBlockPanels) {
+      const int64_t block_end = std::min(block + kBlockPanels, range.end);
       const bool all = tile_.all_see(scope, block, block_end);
       if (all) panels_.take_all(block, block_end);
       for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
@@ -281,7 +291,7 @@ void Worker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slo
 void Worker::join(const float* states, const State& state) {
   clear(state, tile_.rows());
   for (int64_t split = 0; split < cut_.splits; ++split) {
-    const State part = state_at(const_cast<float*>(states) + split * state_size(plan_));
+    const State part = state_at(const_cast<float*>(states) + split * state_size(plan_, cut_));
     for (int64_t row = 0; row < tile_.rows(); ++row) {
       if (part.sum[row] == 0.0f) continue;  // saw nothing
       const float largest = std::max(state.largest[row], part.largest[row]);
@@ -413,11 +423,11 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
                    std::min(token + tile_tokens(plan_, slice), last));
         if (states != nullptr) {
           const int64_t number = (batch * cut_.max_slices + at) * plan_.streams + stream;
-          join(states + number * cut_.splits * state_size(plan_), state);
+          join(states + number * cut_.splits * state_size(plan_, cut_), state);
         } else {
           load_queries();
           clear(state, tile_.rows());
-          attend(scope, state, 0, std::numeric_limits<int64_t>::max());
+          attend(scope, state);
         }
         finish(state, begin, end - begin);
       }
@@ -430,16 +440,18 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
 }
 
 void Worker::run_split(int64_t batch, int64_t slice_index, int64_t stream, int64_t split, float* target) {
-  const Slice& slice = plan_.slices(batch)[slice_index];
-  const Scope scope(plan_.problem, batch, slice.pattern, slice.keys, plan_.rows_per_token,
+  Slice part = plan_.slices(batch)[slice_index];
+  const int64_t first = part.keys.count * split / cut_.splits,
+                last = part.keys.count * (split + 1) / cut_.splits;
+  part.keys = {part.keys.token(first), part.keys.step, last - first};
+  const Scope scope(plan_.problem, batch, part.pattern, part.keys, plan_.rows_per_token,
                     plan_.ranks_of(batch));
-  begin_slice(slice, scope, batch, stream);
-  tile_.fill(plan_, scope, slice, batch, stream, 0, slice.queries.count);
+  begin_slice(part, scope, batch, stream);
+  tile_.fill(plan_, scope, part, batch, stream, 0, part.queries.count);
   load_queries();
   const State state = state_at(target);
   clear(state, tile_.rows());
-  const int64_t panels = divide_up(slice.keys.count * plan_.rows_per_token, kPanel);
-  attend(scope, state, panels * split / cut_.splits, panels * (split + 1) / cut_.splits);
+  attend(scope, state);
 }
 
 struct Chunk {
@@ -486,7 +498,7 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
   };
   Buffer<float> states;
   if (cut.splits > 1) {
-    const int64_t size = Worker::state_size(plan);
+    const int64_t size = Worker::state_size(plan, cut);
     const int64_t per_batch = cut.max_slices * plan.streams * cut.splits;
     states.ensure(problem.batch * per_batch * size);
     parallel.run(problem.batch * per_batch, [&](int64_t task, int worker) {
