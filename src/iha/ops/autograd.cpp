@@ -21,6 +21,14 @@ bool any_needs_gradient(at::TensorList tensors) {
          });
 }
 
+// autograd::Function takes no undefined tensors.
+variable_list defined_of(at::TensorList tensors) {
+  variable_list defined;
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(defined),
+               [](const at::Tensor& x) { return x.defined(); });
+  return defined;
+}
+
 // What is no tensor among the arguments, as values that tracing can look into.
 c10::IValue settings_of(Arguments arguments) {
   arguments.inputs = {};
@@ -36,17 +44,20 @@ Arguments arguments_of(const c10::IValue& settings) {
   return read_arguments(reader);
 }
 
+// Takes the inputs twice: the defined ones as variables, and all of them among the arguments.
 class ForwardFunction : public torch::autograd::Function<ForwardFunction> {
  public:
-  static variable_list forward(AutogradContext* ctx, at::TensorList inputs, Arguments arguments, Want want) {
+  static variable_list forward(AutogradContext* ctx, at::TensorList, Arguments arguments, Want want) {
     const at::AutoDispatchBelowADInplaceOrView below;
     Results results = call_forward(arguments, want);
     c10::List<bool> wanted;
-    for (const at::Tensor& input : inputs) wanted.push_back(input.defined() && input.requires_grad());
+    for (const at::Tensor& input : arguments.inputs) {
+      wanted.push_back(input.defined() && input.requires_grad());
+    }
     ctx->saved_data["wanted"] = wanted;
     ctx->saved_data["settings"] = settings_of(arguments);
 
-    variable_list saved(inputs.begin(), inputs.end());
+    variable_list saved(arguments.inputs.begin(), arguments.inputs.end());
     for (const at::Tensor* tensor : arguments.constants()) saved.push_back(*tensor);
     saved.push_back(want.parts ? results.parts : results.out);
     saved.push_back(results.lse);
@@ -70,8 +81,11 @@ class ForwardFunction : public torch::autograd::Function<ForwardFunction> {
     const c10::List<bool> flags = ctx->saved_data["wanted"].toBoolList();
     std::copy(flags.begin(), flags.end(), wanted.begin());
     const Inputs gradients = call_backward(arguments, upstream, wanted);
-    variable_list result(gradients.begin(), gradients.end());
-    result.resize(kInputCount + 2);  // none for arguments and want
+    variable_list result;
+    for (size_t input = 0; input < kInputCount; ++input) {
+      if (arguments.inputs[input].defined()) result.push_back(gradients[input]);
+    }
+    result.resize(result.size() + 2);  // none for arguments and want
     return result;
   }
 };
@@ -88,7 +102,7 @@ void forward_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (any_needs_gradient(arguments.inputs)) {
     TORCH_CHECK_VALUE(want.parts || arguments.plain(),
                       "iha::_forward: want_parts is false, expected true where gradients are needed");
-    results = ForwardFunction::apply(at::TensorList(arguments.inputs), arguments, want);
+    results = ForwardFunction::apply(at::TensorList(defined_of(arguments.inputs)), arguments, want);
   } else {
     const at::AutoDispatchBelowADInplaceOrView below;
     const Results own = call_forward(arguments, want);
@@ -126,6 +140,7 @@ void backward_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
   variable_list tensors(arguments.inputs.begin(), arguments.inputs.end());
   tensors.insert(tensors.end(),
                  {upstream.grad_out, upstream.grad_parts, upstream.grad_lse, upstream.parts, upstream.lse});
+  tensors = defined_of(tensors);
   if (!any_needs_gradient(tensors)) {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (at::Tensor& gradient : call_backward(arguments, upstream, wanted))
