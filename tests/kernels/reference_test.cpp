@@ -67,6 +67,7 @@ TEST(Visible, StepsAndChunks) {
   EXPECT_EQ(picture(causal_every(2), 4, 4), "1000 1000 1010 1010");
   EXPECT_EQ(picture(chunked(2), 4, 4), "1100 1100 0011 0011");
   EXPECT_EQ(picture(causal_sliding(0).with_first(1), 3, 3), "100 110 101");
+  EXPECT_EQ(picture(causal_sliding(0).with_first(2), 3, 3), "100 110 111");  // first, but not in the future
   EXPECT_EQ(picture(window(0, 1).with_first(1), 3, 3), "110 111 101");
 }
 
@@ -239,6 +240,7 @@ TEST(Sinks, AreAScoreWithoutAValue) {
   call.sinks = {0.25};
   EXPECT_THAT(call.forward().out, ElementsAre(0));
   EXPECT_THAT(call.forward().lse, ElementsAre(0.25));
+  call.grad_out = call.grad_lse = {kNaN};
   EXPECT_THAT(call.backward().sinks, ElementsAre(0));
 }
 
