@@ -25,7 +25,9 @@ std::string one_of(const std::vector<CompositionVariant>& variants) {
 }  // namespace
 
 std::vector<CompositionVariant> composition_variants(const CompositionScale& scale) {
-  constexpr double kPlainRate = 0.003, kMixedRate = 0.006, kNormRate = 0.02;
+  // Best on the validation split at m = 5. With LayerNorm 0.02 reaches 1.000 for most seeds but .91 for some:
+  // over eight seeds 0.01 gives .995 on average, 0.02 .977.
+  constexpr double kPlainRate = 0.003, kMixedRate = 0.006, kNormRate = 0.01;
   TokenTaggerConfig base;
   base.max_side = scale.max_side;
   base.d_model = scale.d_model;
