@@ -45,6 +45,8 @@ int main(int argc, char** argv) {
   app.footer("Run `iha COMMAND --help` for a command's options and an example.");
   app.require_subcommand(1);
   iha::app::Action action;  // one line a subcommand: iha::app::add_NAME(app, action);
+  iha::app::add_train(app, action);
+  iha::app::add_compare(app, action);
   iha::app::add_run(app, action);
   iha::app::add_check(app, action);
   iha::app::add_inspect(app, action);

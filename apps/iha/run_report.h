@@ -1,0 +1,37 @@
+// Parts of reports that several commands share, made from runs' folders and models.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "iha/models/language_model.h"
+#include "iha/report/report.h"
+
+namespace iha::app {
+
+// One chart a curve kind (loss, each validation metric) with a line a run: [name, folder].
+std::vector<report::Block> learning_curves(
+    const std::vector<std::pair<std::string, std::filesystem::path>>& runs);
+
+// The mean curve over several runs of one name, with their standard deviation as a band.
+struct RunGroup {
+  std::string name;
+  std::vector<std::filesystem::path> folders;
+};
+std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups);
+
+// A heat map of each alpha_q, alpha_k, alpha_v and collapse of the module; none where it has none.
+std::vector<report::Block> mixing_maps(const torch::nn::Module& module);
+
+// Every head of the model on a text: its pattern and its weights, summed over pseudo-keys and averaged over
+// pseudo-queries.
+report::HeadsOnText heads_on_text(models::LanguageModel model, const std::string& text);
+
+// The sections about the language model that `iha train lm` left in `folder`.
+std::vector<report::Section> language_sections(const std::filesystem::path& folder);
+
+}  // namespace iha::app
