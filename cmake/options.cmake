@@ -2,6 +2,10 @@
 add_library(iha_flags INTERFACE)
 target_compile_features(iha_flags INTERFACE cxx_std_20)
 target_compile_options(iha_flags INTERFACE -Wall -Wextra)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 warns falsely of "literal" + std::string.
+  target_compile_options(iha_flags INTERFACE -Wno-restrict)
+endif()
 if(IHA_WARNINGS_AS_ERRORS)
   target_compile_options(iha_flags INTERFACE -Werror)
 endif()
