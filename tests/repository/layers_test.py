@@ -11,8 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # From top to bottom: a folder may include itself and what stands before it.
 LAYERS = ["core", "patterns", "schedule", "kernels/reference", "kernels/cpu", "kernels", "io", "report", "ops", "nn",
           "models", "tasks", "train", "apps"]
-# kernels/problem.h is the value that both kinds of kernel start from.
-SHARED = {"iha/kernels/problem.h"}
+# Values that both kinds of kernel start from: a call without its data, and the arrays of its data.
+SHARED = {"iha/kernels/problem.h", "iha/kernels/attention.h"}
 TORCH_FREE = set(LAYERS[: LAYERS.index("ops")])
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/|torch\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
