@@ -107,8 +107,8 @@ std::pair<at::Tensor, at::Tensor> parts_gradients(const Arguments& arguments, co
   at::Tensor grad_parts, grad_weights;
   if (upstream.grad_out.defined()) {
     std::tie(grad_parts, grad_weights) =
-        collapse_backward(upstream.grad_out.to(parts.scalar_type()), parts, widened(arguments, kCollapse),
-                          problem, want_weights);
+        collapse_backward(upstream.grad_out.to(parts.scalar_type()).contiguous(), parts,
+                          widened(arguments, kCollapse), problem, want_weights);
   }
   if (upstream.grad_parts.defined()) {
     const at::Tensor own = upstream.grad_parts.to(parts.scalar_type());

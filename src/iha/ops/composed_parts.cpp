@@ -103,7 +103,7 @@ at::Tensor take_keys(const at::Tensor& x, const std::vector<Slice>& slices) {
 
 BlockScores block_scores(const at::Tensor& query, const at::Tensor& key, int64_t batch, int64_t heads) {
   BlockScores result;
-  result.scores = at::bmm(query, key.transpose(1, 2));
+  result.scores = product(query, key.transpose(1, 2));
   const int64_t rows = result.scores.size(0) * result.scores.size(1) / (batch * heads);
   result.by_head = result.scores.view({batch, heads, rows, key.size(1)});
   return result;

@@ -1,13 +1,35 @@
 #include "iha/ops/linear_maps.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
+// MKL's own switch, for the calling thread; absent where torch was built on another library.
+extern "C" int MKL_Set_Num_Threads_Local(int threads) __attribute__((weak));
+
 namespace iha::ops {
 namespace {
+
+class OneMklThread {
+ public:
+  OneMklThread() : before_(MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(1) : 0) {}
+  ~OneMklThread() {
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(before_);
+  }
+  OneMklThread(const OneMklThread&) = delete;
+  OneMklThread& operator=(const OneMklThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// Multiply-adds of one task of a product: 30 us of one core, a hundred times what starting it costs.
+constexpr int64_t kProductWork = int64_t{1} << 20;
 
 bool all_finite(const at::Tensor& x) {
   if (x.numel() == 0) return true;
@@ -17,13 +39,13 @@ bool all_finite(const at::Tensor& x) {
 
 // a [I, J] (the same for every batch) times x [B, J, w].
 at::Tensor apply(const at::Tensor& a, const at::Tensor& x) {
-  return at::bmm(a.unsqueeze(0).expand({x.size(0), a.size(0), a.size(1)}), x);
+  return product(a.unsqueeze(0).expand({x.size(0), a.size(0), a.size(1)}), x);
 }
 
 // sum over the batch of g [B, I, w] times x [B, J, w]: [I, J]. Elements of g that are 0 keep x out.
 at::Tensor outer_sum(const at::Tensor& g, const at::Tensor& x) {
   const at::Tensor transposed = x.transpose(1, 2);
-  return ordered_sum(all_finite(x) ? at::bmm(g, transposed) : masked_product(g, transposed, g == 0), 0);
+  return ordered_sum(all_finite(x) ? product(g, transposed) : masked_product(g, transposed, g == 0), 0);
 }
 
 // alpha [M, M, P] as the matrix from heads to pseudo-heads, rows in the products' order.
@@ -52,12 +74,39 @@ at::Tensor copies(const at::Tensor& x, const Problem& problem) {
 
 }  // namespace
 
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.device().is_cpu()) return at::bmm(a, b);
+  const int64_t count = a.size(0), rows = a.size(1), depth = a.size(2), columns = b.size(2);
+  const at::Tensor result = at::empty({count, rows, columns}, a.options());
+  if (result.numel() == 0) return result;
+  // Whole matrices together while they are small, else parts of the rows of one.
+  const int64_t row_work = std::max<int64_t>(1, depth * columns), matrix_work = row_work * rows;
+  const int64_t matrices = std::clamp<int64_t>(kProductWork / matrix_work, 1, count);
+  const int64_t part =
+      matrices > 1 ? rows : std::min<int64_t>(rows, (kProductWork / row_work + 64) / 64 * 64);
+  const int64_t parts = (rows + part - 1) / part, tasks = (count + matrices - 1) / matrices * parts;
+  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const OneMklThread one_thread;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task / parts * matrices, row = task % parts * part;
+      const auto cut = [&](const at::Tensor& x) {
+        return x.narrow(0, first, std::min(matrices, count - first))
+            .narrow(1, row, std::min(part, rows - row));
+      };
+      at::Tensor target = cut(result);
+      at::bmm_out(target, cut(a), b.narrow(0, first, std::min(matrices, count - first)));
+    }
+  });
+  return result;
+}
+
 at::Tensor masked_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& hidden) {
-  if (all_finite(b)) return at::bmm(a, b);
+  if (all_finite(b)) return product(a, b);
   const at::Tensor visible =
       hidden.defined() ? hidden.logical_not() : at::ones_like(a, a.options().dtype(at::kBool));
   const auto touches = [&](const at::Tensor& which, const at::Tensor& what) {
-    return at::bmm(at::logical_and(which, visible).to(a.scalar_type()), what.to(a.scalar_type())) > 0;
+    return product(at::logical_and(which, visible).to(a.scalar_type()), what.to(a.scalar_type())) > 0;
   };
   const at::Tensor up = b == std::numeric_limits<double>::infinity(),
                    down = b == -std::numeric_limits<double>::infinity();
@@ -66,7 +115,7 @@ at::Tensor masked_product(const at::Tensor& a, const at::Tensor& b, const at::Te
       at::logical_or(touches(visible, b.isnan()), touches(zero, at::logical_or(up, down)));
   const at::Tensor to_up = at::logical_or(touches(positive, up), touches(negative, down));
   const at::Tensor to_down = at::logical_or(touches(positive, down), touches(negative, up));
-  at::Tensor result = at::bmm(a, at::where(b.isfinite(), b, 0.0));
+  at::Tensor result = product(a, at::where(b.isfinite(), b, 0.0));
   const double infinity = std::numeric_limits<double>::infinity();
   result = at::where(to_up, result + infinity, result);
   result = at::where(to_down, result - infinity, result);
@@ -189,7 +238,7 @@ std::pair<at::Tensor, at::Tensor> collapse_backward(const at::Tensor& grad, cons
   const at::Tensor by_head = parts.permute({1, 0, 3, 2, 4}).reshape({heads * batch, pseudo, tokens * width});
   const at::Tensor upstream = grad.permute({1, 0, 2, 3}).reshape({heads * batch, tokens * width, 1});
   const at::Tensor products =
-      all_finite(upstream) ? at::bmm(by_head, upstream) : masked_product(by_head, upstream, by_head == 0);
+      all_finite(upstream) ? product(by_head, upstream) : masked_product(by_head, upstream, by_head == 0);
   return {grad_parts, ordered_sum(products.view({heads, batch, pseudo}), 1)};
 }
 

@@ -11,7 +11,12 @@
 
 namespace iha::ops {
 
-// a [n, I, J] times b [n, J, K], where hidden(i, j) (undefined: nothing is hidden) says which a(i, j) are no
+// a [n, I, J] times b [n, J, K]. On the CPU the work is cut by shape alone and every cut runs on one thread,
+// since MKL's bits depend on the number of threads that share a product (float64, 3 and 7 threads, seen with
+// torch 2.13).
+at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+
+// The same where hidden(i, j) (undefined: nothing is hidden) says which a(i, j) are no
 // part of the sum: those must be 0, and then whatever b(j, :) holds, NaN and infinity included, does not
 // reach row i. Visible NaN and infinities propagate as in plain arithmetic. The bits of rows that see only
 // finite b are those of at::bmm.
