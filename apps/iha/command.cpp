@@ -26,6 +26,12 @@ std::string resolved(const CLI::Option& option) {
 
 }  // namespace
 
+void add_config(CLI::App& command) {
+  command.add_option_function<std::string>(
+      "--config", [](const std::string&) {},
+      "A JSON object of options, as a run's config.json; the command line goes before it");
+}
+
 void add_threads(CLI::App& command) {
   command
       .add_option_function<int>(

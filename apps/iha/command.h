@@ -28,6 +28,9 @@ void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 
+// --config, for --help alone: main replaces it by the file's options before anything is parsed (config.h).
+void add_config(CLI::App& command);
+
 // Adds subcommand `name` of `parent`, whose options live in a value of type Options: `declare(command,
 // options)` declares them, `run(options)` is the action. `example` is shown by --help.
 template <class Options, class Declare, class Run>
@@ -38,6 +41,7 @@ CLI::App* add_command(CLI::App& parent, const std::string& name, const std::stri
   command->option_defaults()->always_capture_default();
   auto options = std::make_shared<Options>();
   declare(*command, *options);
+  add_config(*command);
   command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
   return command;
 }

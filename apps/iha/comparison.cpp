@@ -53,7 +53,7 @@ int64_t last_step(const fs::path& folder) {
   std::ostringstream content;
   content << stream.rdbuf();
   const std::string tail = content.str();
-  const std::string key = "{\"step\":";
+  const std::string key = "{\"step\": ";
   const std::size_t place = tail.rfind(key, tail.rfind('\n'));
   if (place == std::string::npos) return 0;
   int64_t step = 0;

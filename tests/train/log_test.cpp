@@ -36,8 +36,10 @@ TEST(RunLog, WritesOneObjectALine) {
   log.step(report_of(1, 1.5));
   log.evaluation(evaluation_of(1, 0.75));
   EXPECT_EQ(io::read_text(scratch / "train.jsonl"),
-            "{\"step\":1,\"loss\":1.5,\"rate\":0.25,\"gradient_norm\":2.0,\"tokens\":7,\"seconds\":0.5}\n"
-            "{\"step\":1,\"validation_accuracy\":0.75,\"best\":true}\n");
+            R"({"step": 1, "loss": 1.5, "rate": 0.25, "gradient_norm": 2, "tokens": 7, "seconds": 0.5})"
+            "\n"
+            R"({"step": 1, "validation_accuracy": 0.75, "best": true})"
+            "\n");
 }
 
 TEST(RunLog, RecordsEverySoManySteps) {

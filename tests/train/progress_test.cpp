@@ -18,7 +18,7 @@ ProgressState half_way() {
 
 TEST(ProgressLine, ShowsShareCountsNotePaceAndTimeLeft) {
   EXPECT_EQ(progress_line(half_way(), 80),
-            "lm  [===========>            ]   50 %  450/900  loss 2.13  15/s  0:30 left");
+            "lm  [===============>              ]   50 %  450/900  loss 2.13  15/s  0:30 left");
 }
 
 TEST(ProgressLine, CountsPaceFromWhereTheRunWentOn) {
@@ -35,7 +35,7 @@ TEST(ProgressLine, FitsAnyWidth) {
 }
 
 TEST(ProgressLine, IsWholeAtBothEnds) {
-  EXPECT_EQ(progress_line({"lm", 0, 0, 10, 0, ""}, 40), "lm  [>              ]    0 %  0/10");
+  EXPECT_EQ(progress_line({"lm", 0, 0, 10, 0, ""}, 40), "lm  [>                    ]    0 %  0/10");
   EXPECT_THAT(progress_line({"lm", 0, 10, 10, 5, ""}, 60), HasSubstr("=]  100 %  10/10  2/s  0:00 left"));
   EXPECT_THAT(progress_line({"lm", 0, 0, 0, 0, ""}, 40), HasSubstr("100 %  0/0"));
 }

@@ -15,6 +15,14 @@
 
 namespace iha::train {
 
+// logits = x weight^T with a weight that somebody else owns too.
+struct TiedReadoutImpl : torch::nn::Module {
+  explicit TiedReadoutImpl(const torch::Tensor& shared) { weight = register_parameter("weight", shared); }
+  torch::Tensor forward(const torch::Tensor& x) { return x.matmul(weight.t()); }
+  torch::Tensor weight;
+};
+TORCH_MODULE(TiedReadout);
+
 // Embedding (tied to the read-out), a linear map with bias, a norm, mixing weights of three axes and of two,
 // dropout.
 struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
@@ -24,8 +32,7 @@ struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
     linear = register_module("linear", torch::nn::Linear(6, 6));
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
     dropout = register_module("dropout", torch::nn::Dropout(0.3));
-    readout = register_module("readout", torch::nn::Linear(torch::nn::LinearOptions(6, 7).bias(false)));
-    readout->weight = readout->register_parameter("weight", embedding->weight);
+    readout = register_module("readout", TiedReadout(embedding->weight));
     alpha = register_parameter("alpha_q", torch::randn({2, 3, 1}));
     mix = register_parameter("q_mix", torch::randn({6, 6}));
     unused = register_parameter("unused", torch::randn({3}));
@@ -38,7 +45,8 @@ struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
   }
 
   torch::nn::Embedding embedding{nullptr};
-  torch::nn::Linear linear{nullptr}, readout{nullptr};
+  torch::nn::Linear linear{nullptr};
+  TiedReadout readout{nullptr};
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Dropout dropout{nullptr};
   torch::Tensor alpha, mix, unused, count;
