@@ -161,14 +161,14 @@ LanguageOptions::LanguageOptions() {
   text.extensions = {".py"};
   text.max_bytes = 20 << 20;
   text.max_validation_bytes = 128 << 10;
-  model.d_model = 128;
+  model.d_model = 96;
   model.context = 128;
   mixer.heads = 4;
   training.batch = 16;
-  training.trainer.schedule = {.peak = 3e-3, .steps = 600, .warmup = 50, .floor = 0.05};
+  training.trainer.schedule = {.peak = 3e-3, .steps = 1000, .warmup = 50, .floor = 0.05};
   training.trainer.adamw.weight_decay = 0.1;
   training.trainer.adamw.beta2 = 0.95;
-  training.trainer.evaluate_every = 200;
+  training.trainer.evaluate_every = 250;
 }
 
 void add_language_options(CLI::App& command, LanguageOptions& options) {
@@ -217,7 +217,7 @@ void add_language_options(CLI::App& command, LanguageOptions& options) {
 
 CLI::App* add_train_lm(CLI::App& parent, Action& action) {
   return add_command<LmOptions>(parent, "lm", "Train a language model on the bytes of files",
-                                "iha train lm --text /usr/lib/python3.11 --steps 600 --output runs/lm",
+                                "iha train lm --text /usr/lib/python3.11 --steps 1000 --output runs/lm",
                                 action, declare, run);
 }
 

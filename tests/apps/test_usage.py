@@ -1,9 +1,12 @@
 """Exit statuses, help, configuration files, and messages for what cannot be done."""
 
 import json
+import pathlib
+import subprocess
 
 import pytest
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = [
     ["train", "lm"],
     ["train", "compose"],
@@ -106,3 +109,22 @@ def test_a_run_is_not_overwritten_unasked(iha, tmp_path, tiny_compose):
     assert "--resume" in iha(*arguments, status=1).stderr
     iha(*arguments, "--overwrite")
     iha(*arguments, "--resume")
+
+
+def test_quickstart_runs_its_whole_main_job(binary, tmp_path):
+    if binary.parent.parent.name != "release":
+        pytest.skip("scripts/quickstart runs the preset release")
+    script = SOURCE / "scripts" / "quickstart"
+    command = [script, "--skip-build", "--fast", "--output", "quick start"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    shown = result.stdout
+    assert shown.index("$ build/release/bin/iha train lm") < shown.index("bits a byte on")
+    assert shown.index("bits a byte on") < shown.index("$ build/release/bin/iha compare compose")
+    rows = json.loads((tmp_path / "quick start" / "summary.json").read_text())
+    assert [row["mixer"] for row in rows] == [
+        *("plain", "plain_8", "plain_8_free", "plain_residual_norm", "plain_equal_compute"),
+        *("mixed", "averaged", "interleaved"),
+    ]
+    assert "causal_strided:8" in (tmp_path / "quick start" / "report.html").read_text()
+    assert subprocess.run([script, "--no-such"], capture_output=True).returncode == 2
