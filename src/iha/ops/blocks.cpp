@@ -18,6 +18,8 @@ constexpr int64_t kScores = int64_t{1} << 20;
 // Fewer query tokens a block than this leaves the matrix products too thin; more wastes work at the edges of
 // windows.
 constexpr int64_t kFewestQueries = 16, kMostQueries = 256;
+// Rows with which a product with a few dozen columns of depth is at its speed.
+constexpr int64_t kProductRows = 128;
 
 HeadGroup make_group(const Pattern& pattern, std::vector<int64_t> query_heads, int64_t group) {
   HeadGroup result{pattern, std::move(query_heads), {}, 1};
@@ -56,18 +58,18 @@ int64_t Block::key_count() const {
 }
 
 Blocks::Blocks(const Problem& problem) : problem_(problem), heads_(problem), rank_(problem.documents.size()) {
+  std::vector<std::pair<Pattern, std::vector<int64_t>>> heads_of;
   for (int64_t h = 0; h < heads_.query_heads; ++h) {
     const Pattern& pattern = problem.patterns[h % problem.query_heads];
-    const auto known = std::find_if(groups_.begin(), groups_.end(),
-                                    [&](const HeadGroup& group) { return group.pattern == pattern; });
-    if (known == groups_.end()) {
-      groups_.push_back({pattern, {h}, {}, 1});
+    const auto known = std::find_if(heads_of.begin(), heads_of.end(),
+                                    [&](const auto& entry) { return entry.first == pattern; });
+    if (known == heads_of.end()) {
+      heads_of.push_back({pattern, {h}});
     } else {
-      known->query_heads.push_back(h);
+      known->second.push_back(h);
     }
   }
-  for (HeadGroup& group : groups_)
-    group = make_group(group.pattern, std::move(group.query_heads), problem.group());
+  for (auto& [pattern, heads] : heads_of) add_group(make_group(pattern, std::move(heads), problem.group()));
 
   for (size_t b = 0; b * problem.keys < rank_.size(); ++b) {
     std::unordered_map<int64_t, int64_t> seen;
@@ -81,15 +83,33 @@ Blocks::Blocks(const Problem& problem) : problem_(problem), heads_(problem), ran
   longest_ = lengths.empty() ? problem.keys : *std::max_element(lengths.begin(), lengths.end());
 }
 
-int64_t Blocks::rows_per_block(const HeadGroup& group) const {
-  const int64_t pseudo = heads_.pseudo_tokens;
-  const Pattern& pattern = group.pattern;
+// About how many scores one query token of one head has.
+int64_t Blocks::scores_of_query(const Pattern& pattern) const {
   int64_t width =
       std::min(problem_.keys, add_saturated(add_saturated(pattern.left, pattern.right), kMostQueries / 2));
   if (pattern.chunk > 0) width = std::min(width, add_saturated(pattern.chunk, kMostQueries / 2));
-  const int64_t row =
-      problem_.batch * static_cast<int64_t>(group.query_heads.size()) * width * pseudo * pseudo;
-  return std::clamp(kScores / std::max<int64_t>(1, row), kFewestQueries, kMostQueries);
+  return std::max<int64_t>(1, problem_.batch * width * heads_.pseudo_tokens * heads_.pseudo_tokens);
+}
+
+int64_t Blocks::queries_per_block(const HeadGroup& group) const {
+  const int64_t query = static_cast<int64_t>(group.query_heads.size()) * scores_of_query(group.pattern);
+  return std::clamp(kScores / query, kFewestQueries, kMostQueries);
+}
+
+// Fewer heads at a time where all of them together would leave their products thin.
+void Blocks::add_group(const HeadGroup& whole) {
+  const int64_t fold = whole.fold, rows = fold * heads_.pseudo_tokens;
+  const int64_t queries = std::min(problem_.queries, (kProductRows + rows - 1) / rows);
+  const auto key_heads = static_cast<int64_t>(whole.key_heads.size());
+  const int64_t scores = fold * scores_of_query(whole.pattern) * std::max<int64_t>(1, queries);
+  const int64_t step = std::clamp<int64_t>(kScores / scores, 1, key_heads);
+  for (int64_t begin = 0; begin < key_heads; begin += step) {
+    const int64_t end = std::min(begin + step, key_heads);
+    groups_.push_back({whole.pattern,
+                       {whole.query_heads.begin() + begin * fold, whole.query_heads.begin() + end * fold},
+                       {whole.key_heads.begin() + begin, whole.key_heads.begin() + end},
+                       fold});
+  }
 }
 
 std::vector<Block> Blocks::blocks(const HeadGroup& group) const {
@@ -112,7 +132,7 @@ std::vector<Block> Blocks::blocks(const HeadGroup& group) const {
 
 void Blocks::add_blocks(const HeadGroup& group, Slice queries, int64_t key_step,
                         std::vector<Block>& blocks) const {
-  const int64_t rows = rows_per_block(group);
+  const int64_t rows = queries_per_block(group);
   for (int64_t begin = 0; begin < queries.count; begin += rows) {
     const Slice part{queries.begin + begin * queries.step, queries.step,
                      std::min(rows, queries.count - begin)};
@@ -180,11 +200,25 @@ void Blocks::mark_hidden(const Pattern& pattern, const Block& block, int64_t b, 
   }
 }
 
+bool Blocks::all_visible(const Pattern& pattern, const Block& block, bool split_diagonal) const {
+  if (pattern.step != Step::kNone || pattern.chunk > 0 || !rank_.empty() || !problem_.key_lengths.empty()) {
+    return false;
+  }
+  const auto [least, most] = std::minmax_element(problem_.query_offset.begin(), problem_.query_offset.end());
+  const int64_t earliest = *least + block.queries.begin;
+  const int64_t latest = *most + block.queries.begin + (block.queries.count - 1) * block.queries.step;
+  const Slice& last = block.keys.back();
+  const int64_t last_key = last.begin + (last.count - 1) * last.step;
+  return block.keys.front().begin >= subtract_saturated(latest, pattern.left) &&
+         last_key <= add_saturated(earliest, pattern.right) - (split_diagonal ? 1 : 0);
+}
+
 BlockMask Blocks::mask(const HeadGroup& group, const Block& block, at::Device device) const {
   const int64_t pseudo = heads_.pseudo_tokens, queries = block.queries.count, keys = block.key_count();
   const bool each_sequence = !one_offset_ || !rank_.empty() || !problem_.key_lengths.empty();
   const int64_t batch = each_sequence ? problem_.batch : std::min<int64_t>(problem_.batch, 1);
   const bool split_diagonal = pseudo > 1 && problem_.order == Order::kFlat && group.pattern.causal();
+  if (all_visible(group.pattern, block, split_diagonal)) return {};
   const auto options = at::TensorOptions().dtype(at::kBool);
   const at::Tensor hidden = at::empty({batch, 1, queries * pseudo, keys * pseudo}, options);
   const at::Tensor empty = at::empty({batch, 1, queries * pseudo, 1}, options);

@@ -54,6 +54,7 @@ class Blocks {
   const std::vector<HeadGroup>& groups() const { return groups_; }
   // The blocks of one group, covering every query once. Blocks whose queries see nothing have no keys.
   std::vector<Block> blocks(const HeadGroup& group) const;
+  // Of a block that has keys.
   BlockMask mask(const HeadGroup& group, const Block& block, at::Device device) const;
   // 0 for a dropped weight, 1 / (1 - p) for a kept one: [B, heads of the group, rows, columns].
   at::Tensor dropout(const HeadGroup& group, const Block& block, at::TensorOptions options) const;
@@ -61,12 +62,15 @@ class Blocks {
  private:
   void add_blocks(const HeadGroup& group, Slice queries, int64_t key_step, std::vector<Block>& blocks) const;
   std::vector<Slice> reachable_keys(const Pattern& pattern, Slice queries, int64_t key_step) const;
-  int64_t rows_per_block(const HeadGroup& group) const;
+  int64_t scores_of_query(const Pattern& pattern) const;
+  int64_t queries_per_block(const HeadGroup& group) const;
+  void add_group(const HeadGroup& whole);
+  bool all_visible(const Pattern& pattern, const Block& block, bool split_diagonal) const;
   void mark_hidden(const Pattern& pattern, const Block& block, int64_t b, int64_t token, bool* hidden) const;
 
   const Problem& problem_;
   Heads heads_;
-  std::vector<HeadGroup> groups_;
+  std::vector<HeadGroup> groups_;  // heads of one pattern, cut where they are too many for one block
   std::vector<int64_t>
       rank_;         // [batch * keys]: tokens of the same document before this one; empty: no documents
   bool one_offset_;  // all sequences have the same query offset
