@@ -2,8 +2,10 @@
 // forward and backward, and checks what it can derive by hand.
 #include <iha/core.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
 #include <vector>
 
 namespace {
