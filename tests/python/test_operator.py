@@ -52,10 +52,10 @@ SETTINGS = {
     "grouped": (dict(heads=4, kv_heads=2), dict(patterns="causal,strided:2,every:2,causal_sliding:1+first:1")),
     "wide_values": (dict(value_width=3, queries=3), dict(patterns="sliding:1", rope="token")),
     "sinks": (dict(), dict(patterns="causal,window:0:1", sinks=(2,))),
-    "paper": (dict(), dict(patterns="causal", rope="virtual", mixing="global")),
-    "per_head": (dict(), dict(patterns="causal_chunked:3,global", order="token", rope="token", mixing="per_head")),
+    "paper": (dict(queries=4, keys=4), dict(patterns="causal", rope="virtual", mixing="global")),
+    "per_head": (dict(queries=4, keys=4), dict(patterns="causal_chunked:3,global", order="token", rope="token", mixing="per_head")),
     "parallel": (dict(), dict(patterns="causal,sliding:1", layout="parallel", rope="virtual", mixing="mean")),
-    "dropout": (dict(), dict(patterns="causal,global", mixing="global", dropout_p=0.4, dropout_seed=3)),
+    "dropout": (dict(queries=3, keys=4), dict(patterns="causal,global", mixing="global", dropout_p=0.4, dropout_seed=3)),
     "lengths": (dict(queries=4), dict(key_lengths=[5, 2], query_offset=[1, -2], mixing="global")),
     "documents": (dict(queries=3), dict(patterns="causal,sliding:1+first:1", documents=[[0, 0, 1, 1, 0], [2, 1, 1, 2, 2]])),
     "partial_rope": (dict(), dict(rope="token", rope_freqs=[0.3], rope_style="adjacent", scale=0.7)),
@@ -127,6 +127,21 @@ def test_opcheck_inner_operators(iha, name):
     for flags in (wanted, [True] + [False] * 7):
         torch.library.opcheck(torch.ops.iha._backward.default, (*upstream, parts, lse, *arguments, flags))
     torch.library.opcheck(torch.ops.iha._weights.default, (torch.tensor([0, 2]), *arguments))
+
+
+def test_inner_operators_refuse_what_does_not_fit(iha):
+    query, key, value = qkv(dtype=torch.float32, grad=False)
+    settings = (None,) * 5 + ("global", "interleaved", "flat", "none", 10000.0, "half", None, 0.0)
+    arguments = (query, key, value, *(None,) * 5, *settings)
+    out, _, lse = torch.ops.iha._forward(*arguments, True, False)
+    with pytest.raises(ValueError, match="alpha_q has shape"):
+        torch.ops.iha._forward(query, key, value, torch.ones(3, 2, 2), *(None,) * 4, *settings, True, False)
+    with pytest.raises(ValueError, match="value is absent"):
+        torch.ops.iha._forward(query, key, None, *(None,) * 5, *settings, True, False)
+    with pytest.raises(ValueError, match="iha::_backward: lse has shape"):
+        torch.ops.iha._backward(out, None, None, out, lse[:1], *arguments, [True] * 3 + [False] * 5)
+    with pytest.raises(ValueError, match="iha::_backward: grad_out has shape"):
+        torch.ops.iha._backward(out[:, :1], None, None, out, lse, *arguments, [True] * 3 + [False] * 5)
 
 
 def test_weights_are_checked_operators_too(iha):

@@ -272,7 +272,28 @@ void check_arguments(const Arguments& arguments, std::string_view name) {
   parse_heads(arguments.patterns, arguments.query().sym_size(1).guard_int(__FILE__, __LINE__), name);
 }
 
+void check_upstream(const Upstream& upstream, const Arguments& arguments, std::string_view name) {
+  const at::Tensor& query = arguments.query();
+  const c10::SymInt pseudo_heads = arguments.pseudo_heads(), width = arguments.value().sym_size(3);
+  const Shape out{query.sym_size(0), query.sym_size(1), query.sym_size(2), width};
+  const Shape parts{out[0], out[1], out[2], pseudo_heads, width}, lse{out[0], out[1], out[2], pseudo_heads};
+  const auto matches = [&](const at::Tensor& tensor, const Shape& shape, std::string_view what,
+                           std::string_view meaning) {
+    if (tensor.defined()) check_shape(tensor, shape, name, what, meaning);
+  };
+  const bool has_parts = upstream.parts.defined() && upstream.lse.defined();
+  TORCH_CHECK_VALUE(has_parts, name, ": parts or lse is absent, expected both");
+  matches(upstream.grad_out, out, "grad_out", "[batch, heads, queries, channels of value]");
+  matches(upstream.grad_parts, parts, "grad_parts",
+          "[batch, heads, queries, pseudo-heads, channels of value]");
+  matches(upstream.grad_lse, lse, "grad_lse", "[batch, heads, queries, pseudo-heads]");
+  matches(upstream.parts, upstream.parts.dim() == 4 && arguments.plain() ? out : parts, "parts",
+          "[batch, heads, queries, pseudo-heads, channels of value]");
+  matches(upstream.lse, lse, "lse", "[batch, heads, queries, pseudo-heads]");
+}
+
 Problem make_problem(const Arguments& arguments, std::string_view name) {
+  check_arguments(arguments, name);
   Problem problem;
   problem.batch = arguments.query().size(0);
   problem.query_heads = arguments.query().size(1);

@@ -93,8 +93,10 @@ at::ScalarType accumulate_type(at::ScalarType dtype);
 // Checks ranks, shapes, dtypes, devices and spellings; works on meta tensors and symbolic shapes. Throws
 // c10::ValueError.
 void check_arguments(const Arguments& arguments, std::string_view name);
-// The call without its tensors, checked, values of offsets, lengths and documents included. Throws
-// c10::ValueError.
+// The shapes of what the backward pass gets. Throws c10::ValueError.
+void check_upstream(const Upstream& upstream, const Arguments& arguments, std::string_view name);
+// The call without its tensors, after check_arguments, and checked itself, values of offsets, lengths and
+// documents included. Throws c10::ValueError.
 Problem make_problem(const Arguments& arguments, std::string_view name);
 // Parses one head's or all heads' patterns for `heads` query heads. Throws c10::ValueError.
 std::vector<Pattern> parse_heads(const std::string& patterns, int64_t heads, std::string_view name);

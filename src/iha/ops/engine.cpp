@@ -47,6 +47,27 @@ core::AttentionInputs read(const Inputs& inputs) {
           read(inputs[kAlphaK]), read(inputs[kAlphaV]), read(inputs[kCollapse]), read(inputs[kSinks])};
 }
 
+// [B, heads, tokens, width] over memory in the order [B, tokens, heads, width].
+at::Tensor empty_token_major(at::IntArrayRef shape, const at::TensorOptions& options) {
+  return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+}
+
+// Upstream gradients come in any dtype that autograd accumulated them in.
+at::Tensor in_dtype(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.defined() ? tensor.to(dtype) : tensor;
+}
+
+std::atomic<CpuPath>& chosen_path() {
+  static std::atomic<CpuPath> path = [] {
+    const char* chosen = std::getenv("IHA_CPU");
+    const bool composed = chosen != nullptr && std::string_view(chosen) == "composed";
+    return composed ? CpuPath::kComposed : CpuPath::kEngine;
+  }();
+  return path;
+}
+
+}  // namespace
+
 // torch's pool splits a range statically; here each of its parts takes tasks from one counter until none is
 // left.
 ParallelFor torch_threads() {
@@ -61,24 +82,16 @@ ParallelFor torch_threads() {
           }};
 }
 
-// [B, heads, tokens, width] over memory in the order [B, tokens, heads, width].
-at::Tensor empty_token_major(at::IntArrayRef shape, const at::TensorOptions& options) {
-  return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+CpuPath cpu_path() {
+  return chosen_path().load(std::memory_order_relaxed);
 }
 
-// Upstream gradients come in any dtype that autograd accumulated them in.
-at::Tensor in_dtype(const at::Tensor& tensor, at::ScalarType dtype) {
-  return tensor.defined() ? tensor.to(dtype) : tensor;
+void set_cpu_path(CpuPath path) {
+  chosen_path().store(path, std::memory_order_relaxed);
 }
-
-}  // namespace
 
 bool engine_serves(at::ScalarType dtype) {
-  static const bool composed = [] {
-    const char* chosen = std::getenv("IHA_CPU");
-    return chosen != nullptr && std::string_view(chosen) == "composed";
-  }();
-  return !composed && dtype != at::kDouble;
+  return cpu_path() == CpuPath::kEngine && dtype != at::kDouble;
 }
 
 Results engine_forward(const Arguments& arguments, const Problem& problem, Want want) {

@@ -12,6 +12,10 @@ namespace {
 using Forward = Results (*)(const Arguments&, const Problem&, Want);
 using Backward = Inputs (*)(const Arguments&, const Problem&, const Upstream&, const Wanted&);
 
+void require_value(const Arguments& arguments, const char* name) {
+  TORCH_CHECK_VALUE(arguments.value().defined(), name, ": value is absent, expected a tensor");
+}
+
 template <Forward forward>
 void forward_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
@@ -20,6 +24,7 @@ void forward_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Want want;
   want.out = reader.next().toBool();
   want.parts = reader.next().toBool();
+  require_value(arguments, "iha::_forward");
   const Problem problem = make_problem(arguments, want.out ? "iha::attention" : "iha::attention_with_lse");
   Results results = forward(arguments, problem, want);
   torch::jit::drop(*stack, count);
@@ -33,7 +38,10 @@ void backward_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Upstream upstream = read_upstream(reader);
   const Arguments arguments = read_arguments(reader);
   const Wanted wanted = read_wanted(reader);
-  Inputs gradients = backward(arguments, make_problem(arguments, "iha::attention"), upstream, wanted);
+  require_value(arguments, "iha::_backward");
+  const Problem problem = make_problem(arguments, "iha::_backward");
+  check_upstream(upstream, arguments, "iha::_backward");
+  Inputs gradients = backward(arguments, problem, upstream, wanted);
   torch::jit::drop(*stack, count);
   for (at::Tensor& gradient : gradients) stack->emplace_back(std::move(gradient));
 }
@@ -45,6 +53,8 @@ void weights_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Arguments arguments = read_arguments(reader);
   const Problem problem = make_problem(arguments, "iha::attention_weights");
   if (rows.numel() > 0) {
+    TORCH_CHECK_VALUE(rows.scalar_type() == at::kLong && rows.dim() == 1, "iha::attention_weights: rows is ",
+                      rows.scalar_type(), " ", rows.sizes(), ", expected Long (int64) [rows]");
     const int64_t least = rows.min().item<int64_t>(), most = rows.max().item<int64_t>();
     TORCH_CHECK_VALUE(least >= 0 && most < problem.queries, "iha::attention_weights: rows reach from ", least,
                       " to ", most, ", expected 0 to ", problem.queries - 1, " (query rows)");
