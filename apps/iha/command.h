@@ -27,6 +27,7 @@ void add_inspect(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 // --config, for --help alone: main replaces it by the file's options before anything is parsed (config.h).
 void add_config(CLI::App& command);

@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   iha::app::add_check(app, action);
   iha::app::add_inspect(app, action);
   iha::app::add_plan(app, action);
+  iha::app::add_bench(app, action);
   try {
     // CLI11 takes the arguments last first.
     auto arguments = iha::app::with_config({argv + 1, argv + argc});

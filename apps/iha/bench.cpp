@@ -1,0 +1,174 @@
+// `iha bench`: this engine, composed and torch side by side on the same inputs, in turns within one run,
+// beside the machine's measured peak. Ratios are medians of the turns: machines are noisy, and noise hits all
+// contenders alike.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bench_work.h"
+#include "command.h"
+#include "iha/core/error.h"
+#include "iha/kernels/cpu/isa.h"
+#include "iha/kernels/cpu/peak.h"
+#include "iha/ops/engine.h"
+#include "iha/report/format.h"
+#include "iha/report/table.h"
+
+namespace iha::app {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::string> work;
+  std::vector<std::string> dtypes = {"float32", "bfloat16"};
+  int rounds = 5;
+  bool json = false;
+  bool explain = false;
+};
+
+struct Timing {
+  std::string name;
+  std::vector<double> seconds;
+  double error = 0;  // largest difference from torch in float32, over the largest value
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double seconds_of(const Contender& contender) {
+  const auto start = std::chrono::steady_clock::now();
+  contender.run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+at::ScalarType dtype_named(const std::string& name) {
+  return name == "float32" ? at::kFloat : name == "bfloat16" ? at::kBFloat16 : at::kHalf;
+}
+DType core_dtype(at::ScalarType dtype) {
+  return dtype == at::kFloat ? DType::kFloat32 : dtype == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat16;
+}
+
+std::vector<Timing> measure(const Work& work, at::ScalarType dtype, int rounds) {
+  at::manual_seed(0);
+  const std::vector<Contender> contenders = contenders_for(work, dtype);
+  std::vector<Timing> timings;
+  const at::Tensor expected = contenders.back().run().to(at::kFloat);
+  const double largest = expected.abs().max().item<double>();
+  for (const Contender& contender : contenders) {  // also warms up
+    const double difference = (contender.run().to(at::kFloat) - expected).abs().max().item<double>();
+    timings.push_back({contender.name, {}, difference / largest});
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t at = 0; at < contenders.size(); ++at)
+      timings[at].seconds.push_back(seconds_of(contenders[at]));
+  }
+  return timings;
+}
+
+std::vector<Work> chosen(const BenchOptions& options) {
+  if (options.work.empty()) return standard_work();
+  std::vector<Work> list;
+  for (const std::string& name : options.work) {
+    for (const Work& work : standard_work()) {
+      if (work.name == name) list.push_back(work);
+    }
+  }
+  return list;
+}
+
+int explain() {
+  std::cout << "CPU tensors of float32, bfloat16 and float16: the engine, on " << name_of(cpu::active_isa())
+            << " (IHA_ISA forces another of:";
+  for (const cpu::Isa isa : cpu::supported_isas()) std::cout << ' ' << name_of(isa);
+  std::cout
+      << ").\nEvery option of the operator runs there; steps joined with +first are masked, not gathered.\n"
+         "float64: composed torch operations (in iha::core the float64 oracle).\n"
+         "iha::attention_weights and tensors on other devices: composed torch operations.\n"
+         "IHA_CPU=composed takes the engine out of the way.\n";
+  return 0;
+}
+
+int bench(const BenchOptions& options) {
+  if (options.explain) return explain();
+  report::Table table{
+      .title = text("Attention on ", at::get_num_threads(), " threads, ", name_of(cpu::active_isa())),
+      .caption =
+          "Medians of turns in one run. Peak: multiply-adds measured before each line. Error: largest "
+          "difference from torch's output, over its largest value.",
+      .columns = {{"work", report::Align::kLeft},
+                  {"dtype", report::Align::kLeft},
+                  {"path", report::Align::kLeft},
+                  {"time", report::Align::kRight},
+                  {"GFLOP/s"},
+                  {"of peak"},
+                  {"GB/s"},
+                  {"iha is", report::Align::kRight, "times as fast"},
+                  {"error"}},
+      .rows = {}};
+  nlohmann::json lines = nlohmann::json::array();
+  for (const Work& work : chosen(options)) {
+    for (const std::string& name : options.dtypes) {
+      const at::ScalarType dtype = dtype_named(name);
+      const double peak = cpu::measured_peak(cpu::active_isa(), core_dtype(dtype), ops::torch_threads());
+      const std::vector<Timing> timings = measure(work, dtype, options.rounds);
+      for (const Timing& timing : timings) {
+        std::vector<double> ratios;
+        for (std::size_t round = 0; round < timing.seconds.size(); ++round) {
+          ratios.push_back(timing.seconds[round] / timings.front().seconds[round]);
+        }
+        const double seconds = median(timing.seconds), flops = flops_of(work) / seconds;
+        const bool few_queries = work.queries == 1;
+        const double bandwidth = key_value_bytes(work, dtype) / seconds;
+        table.rows.push_back({work.name, name, timing.name, report::duration(seconds),
+                              report::fixed(flops * 1e-9, 0), report::percent(flops / peak, 0),
+                              few_queries ? report::fixed(bandwidth * 1e-9, 1) : "",
+                              &timing == &timings.front() ? "" : report::fixed(median(ratios), 2),
+                              report::significant(timing.error, 2)});
+        lines.push_back({{"work", work.name},
+                         {"dtype", name},
+                         {"path", timing.name},
+                         {"seconds", seconds},
+                         {"flops_per_second", flops},
+                         {"peak_flops_per_second", peak},
+                         {"key_value_bytes_per_second", bandwidth},
+                         {"seconds_over_iha", median(ratios)},
+                         {"error", timing.error}});
+      }
+    }
+  }
+  std::cout << (options.json ? lines.dump(2) + "\n" : report::to_text(table));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  std::vector<std::string> names;
+  for (const Work& work : standard_work()) names.push_back(work.name);
+  add_command<BenchOptions>(
+      app, "bench", "Time this engine, composed torch operations and torch's own attention side by side",
+      "iha bench --work causal,mixed --dtypes float32 --threads 2", action,
+      [names](CLI::App& command, BenchOptions& options) {
+        command
+            .add_option("--work", options.work, "What to measure; default: everything, which takes minutes")
+            ->delimiter(',')
+            ->check(CLI::IsMember(names));
+        command.add_option("--dtypes", options.dtypes, "Element types")
+            ->delimiter(',')
+            ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+        command.add_option("--rounds", options.rounds, "Turns of all contenders; medians are shown")
+            ->check(CLI::Range(1, 1000));
+        command.add_flag("--json", options.json, "Print JSON instead of a table");
+        command.add_flag("--explain", options.explain, "Say which path serves what, and measure nothing");
+        add_threads(command);
+      },
+      bench);
+}
+
+}  // namespace iha::app

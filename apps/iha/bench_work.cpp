@@ -1,0 +1,177 @@
+#include "bench_work.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <memory>
+
+#include "iha/ops/attention.h"
+#include "iha/ops/engine.h"
+#include "iha/patterns/count.h"
+
+namespace iha::app {
+namespace {
+
+struct Inputs {
+  at::Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse;
+  std::vector<at::Tensor> all() const {
+    std::vector<at::Tensor> list{query, key, value};
+    if (alpha_q.defined()) list.insert(list.end(), {alpha_q, alpha_k, alpha_v, collapse});
+    return list;
+  }
+};
+
+Inputs draw(const Work& work, at::ScalarType dtype) {
+  // Token-major memory, as a layer's projections leave it.
+  const auto tensor = [&](int64_t heads, int64_t tokens) {
+    return at::randn({work.batch, tokens, heads, work.head_dim}, dtype).transpose(1, 2);
+  };
+  Inputs inputs{.query = tensor(work.heads, work.queries),
+                .key = tensor(work.key_heads, work.keys),
+                .value = tensor(work.key_heads, work.keys),
+                .alpha_q = {},
+                .alpha_k = {},
+                .alpha_v = {},
+                .collapse = {}};
+  if (work.pseudo_heads > 1) {
+    const auto mixing = [&](int64_t heads) {
+      return (at::eye(heads).unsqueeze(2) + 0.3 * at::randn({heads, heads, work.pseudo_heads})).to(dtype);
+    };
+    inputs.alpha_q = mixing(work.heads);
+    inputs.alpha_k = mixing(work.key_heads);
+    inputs.alpha_v = mixing(work.key_heads);
+    inputs.collapse = mixing(work.heads) / work.pseudo_heads;
+  }
+  if (work.backward) {
+    for (at::Tensor& input : std::vector<at::Tensor>(inputs.all())) input.requires_grad_();
+  }
+  return inputs;
+}
+
+AttentionOptions options_of(const Work& work, const Inputs& inputs) {
+  AttentionOptions options{.patterns = parse_patterns(work.patterns)};
+  if (inputs.alpha_q.defined()) {
+    options.alpha_q = inputs.alpha_q;
+    options.alpha_k = inputs.alpha_k;
+    options.alpha_v = inputs.alpha_v;
+    options.collapse = inputs.collapse;
+  }
+  return options;
+}
+
+// True where torch's operator says the patterns by is_causal alone.
+bool one_pattern(const Work& work, const Pattern& wanted) {
+  for (const Pattern& pattern : parse_patterns(work.patterns).expand(work.heads)) {
+    if (!(pattern == wanted)) return false;
+  }
+  return true;
+}
+
+// [H, Nq, Nk] of tokens: what each head sees.
+at::Tensor mask_of(const Work& work) {
+  const auto patterns = parse_patterns(work.patterns).expand(work.heads);
+  at::Tensor mask = at::empty({work.heads, work.queries, work.keys}, at::kBool);
+  bool* cell = mask.data_ptr<bool>();
+  for (const Pattern& pattern : patterns) {
+    for (int64_t i = 0; i < work.queries; ++i) {
+      for (int64_t j = 0; j < work.keys; ++j) *cell++ = visible(pattern, i + work.keys - work.queries, j);
+    }
+  }
+  return mask;
+}
+
+// torch alone: einsum, interleaving, SDPA over N * P rows, and the collapse.
+at::Tensor torch_attention(const Work& work, const Inputs& inputs, const std::optional<at::Tensor>& mask,
+                           bool causal) {
+  const bool grouped = work.heads != work.key_heads;
+  if (work.pseudo_heads == 1) {
+    return at::scaled_dot_product_attention(inputs.query, inputs.key, inputs.value, mask, 0.0, causal,
+                                            std::nullopt, grouped);
+  }
+  const auto interleave = [](const at::Tensor& x, const at::Tensor& alpha) {
+    return at::einsum("bmnd,mhp->bhnpd", {x, alpha}).flatten(2, 3);
+  };
+  const at::Tensor parts = at::scaled_dot_product_attention(
+      interleave(inputs.query, inputs.alpha_q), interleave(inputs.key, inputs.alpha_k),
+      interleave(inputs.value, inputs.alpha_v), mask, 0.0, causal, std::nullopt, grouped);
+  return at::einsum("bmnpd,hmp->bhnd",
+                    {parts.unflatten(2, {work.queries, work.pseudo_heads}), inputs.collapse});
+}
+
+}  // namespace
+
+const std::vector<Work>& standard_work() {
+  static const std::vector<Work> work = [] {
+    const auto self = [](std::string name, int64_t batch, int64_t heads, int64_t tokens, int64_t head_dim,
+                         int64_t pseudo_heads, std::string patterns, bool backward) {
+      return Work{std::move(name),     batch,   heads, heads, tokens, tokens, head_dim, pseudo_heads,
+                  std::move(patterns), backward};
+    };
+    const std::string mixed = "causal*4,sliding:256*4,global*4";
+    return std::vector<Work>{
+        self("dense", 1, 12, 4096, 64, 1, "global", false),
+        self("dense-d128", 1, 12, 4096, 128, 1, "global", false),
+        self("causal-512", 1, 12, 512, 64, 1, "causal", false),
+        self("causal", 1, 12, 4096, 64, 1, "causal", false),
+        self("dense-train", 1, 12, 2048, 64, 1, "global", true),
+        self("causal-train", 1, 12, 2048, 64, 1, "causal", true),
+        self("short-train", 64, 4, 144, 32, 1, "global", true),
+        self("mixed", 1, 12, 4096, 64, 1, mixed, false),
+        self("window", 1, 12, 8192, 64, 1, "sliding:256", false),
+        self("strided", 1, 12, 4096, 64, 1, "strided:8", false),
+        self("interleaved-p2", 1, 8, 2048, 64, 2, "causal", false),
+        self("interleaved-p4", 1, 8, 1024, 64, 4, "causal", false),
+        self("interleaved-p4-train", 1, 8, 1024, 64, 4, "causal", true),
+        self("interleaved-p8-short-train", 64, 8, 100, 16, 8, "global", true),
+        Work{"decode", 1, 16, 4, 1, 32768, 128, 1, "causal", false},
+    };
+  }();
+  return work;
+}
+
+double flops_of(const Work& work) {
+  double pairs = 0;
+  for (const Pattern& pattern : parse_patterns(work.patterns).expand(work.heads)) {
+    pairs += static_cast<double>(visible_pseudo_pairs(
+        pattern, work.queries, work.keys, work.keys - work.queries, work.pseudo_heads, true, true));
+  }
+  return 4.0 * pairs * static_cast<double>(work.batch * work.head_dim) * (work.backward ? 3.5 : 1.0);
+}
+
+double key_value_bytes(const Work& work, at::ScalarType dtype) {
+  return 2.0 * static_cast<double>(work.batch * work.key_heads * work.keys * work.head_dim) *
+         static_cast<double>(c10::elementSize(dtype));
+}
+
+std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
+  const auto inputs = std::make_shared<Inputs>(draw(work, dtype));
+  const auto gradient = std::make_shared<at::Tensor>(
+      at::randn({work.batch, work.queries, work.heads, work.head_dim}, dtype).transpose(1, 2));
+  const auto finish = [=](const at::Tensor& out) {
+    if (work.backward) torch::autograd::grad({out}, inputs->all(), {*gradient});
+    return out.detach();
+  };
+  const auto by = [=](ops::CpuPath path) {
+    return [=] {
+      const ops::CpuPath before = ops::cpu_path();
+      ops::set_cpu_path(path);
+      at::Tensor out =
+          finish(attention(inputs->query, inputs->key, inputs->value, options_of(work, *inputs)));
+      ops::set_cpu_path(before);
+      return out;
+    };
+  };
+  const bool square = work.queries == work.keys;
+  const bool causal = one_pattern(work, iha::causal()) && square;
+  std::optional<at::Tensor> mask;
+  // A single causal query that stands last sees everything.
+  const bool sees_all =
+      one_pattern(work, iha::global()) || (one_pattern(work, iha::causal()) && work.queries == 1);
+  if (!causal && !sees_all && work.pseudo_heads == 1) mask = mask_of(work);
+  return {{"iha", by(ops::CpuPath::kEngine)},
+          {"composed", by(ops::CpuPath::kComposed)},
+          {mask ? "torch, masked" : "torch",
+           [=] { return finish(torch_attention(work, *inputs, mask, causal)); }}};
+}
+
+}  // namespace iha::app

@@ -1,0 +1,44 @@
+#include "iha/kernels/cpu/peak.h"
+
+#include <chrono>
+#include <vector>
+
+#include "iha/kernels/cpu/primitives.h"
+
+namespace iha::cpu {
+
+double measured_peak(Isa isa, DType dtype, const ParallelFor& parallel) {
+  const Primitives& prim = primitives(isa, dtype);
+  // 64 cells, read over and over: all loads hit L1, so only the multiply-adds count.
+  const std::vector<Cell> operands(64, 0);
+  constexpr int64_t kDepth = 4096, kRepeats = 400;
+  const int64_t rows = prim.group_rows;
+  const double flops_of_cell = prim.pairs ? 4.0 : 2.0;
+  const auto once = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    parallel.run(parallel.workers, [&](int64_t, int) {
+      std::vector<float> sums(kMaxGroupRows * kPanel);
+      for (int64_t repeat = 0; repeat < kRepeats; ++repeat) {
+        prim.multiply({.rows = rows,
+                       .columns = kPanel,
+                       .depth = kDepth,
+                       .a = operands.data(),
+                       .a_row = 0,
+                       .a_depth = 0,
+                       .b = operands.data(),
+                       .b_depth = 0,
+                       .b_panel = 0,
+                       .c = sums.data(),
+                       .c_row = kPanel,
+                       .accumulate = false});
+      }
+    });
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  once();
+  const double flops =
+      flops_of_cell * static_cast<double>(rows * kPanel * kDepth * kRepeats * parallel.workers);
+  return flops / once();
+}
+
+}  // namespace iha::cpu

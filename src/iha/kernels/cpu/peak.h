@@ -1,0 +1,14 @@
+// What the machine's multiply-adds can do, measured: the yardstick of benchmarks. Not used by the engine.
+#pragma once
+
+#include "iha/core/dtype.h"
+#include "iha/core/parallel.h"
+#include "iha/kernels/cpu/isa.h"
+
+namespace iha::cpu {
+
+// FLOP/s of all workers together, running register tiles whose operands stay in L1: FMA, or pairs of bfloat16
+// where the instruction set has dot products and `dtype` is bfloat16. Takes about 20 ms.
+double measured_peak(Isa isa, DType dtype, const ParallelFor& parallel);
+
+}  // namespace iha::cpu
