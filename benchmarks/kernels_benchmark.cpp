@@ -4,13 +4,13 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "iha/core/philox.h"
 #include "iha/kernels/cpu/engine.h"
+#include "iha/kernels/cpu/peak.h"
 #include "iha/kernels/cpu/primitives.h"
 #include "iha/patterns/parse.h"
 
@@ -22,44 +22,11 @@ double flops_of_cell(const Primitives& prim) {
   return prim.pairs ? 4.0 : 2.0;
 }
 
-Product tile(const Primitives& prim, int64_t depth, const std::vector<Cell>& operands,
-             std::vector<float>& sums) {
-  return {.rows = prim.group_rows,
-          .columns = kPanel,
-          .depth = depth,
-          .a = operands.data(),
-          .a_row = 0,
-          .a_depth = 0,
-          .b = operands.data(),
-          .b_depth = 0,
-          .b_panel = 0,
-          .c = sums.data(),
-          .c_row = kPanel,
-          .accumulate = false};
-}
-
-// Flops a second of one register tile that reads the same few operands over and over: all loads hit one cache
-// line, so that only the multiply-adds count. The best of many short runs, in which nothing else ran on the
-// core.
-double peak(const Primitives& prim) {
-  const std::vector<Cell> operands(64, 0);
-  std::vector<float> sums(kMaxGroupRows * kPanel);
-  const Product product = tile(prim, 4096, operands, sums);
-  double best = 0;
-  for (int run = 0; run < 200; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    prim.multiply(product);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best,
-                    flops_of_cell(prim) * product.rows * product.columns * product.depth / seconds.count());
-  }
-  return best;
-}
-
-void report(benchmark::State& state, const Primitives& prim, double flops) {
+void report(benchmark::State& state, Isa isa, DType dtype, double flops) {
   using benchmark::Counter;
   state.counters["flops"] = Counter(flops, Counter::kIsIterationInvariantRate, Counter::kIs1000);
-  state.counters["of_peak"] = Counter(flops / peak(prim), Counter::kIsIterationInvariantRate);
+  state.counters["of_peak"] =
+      Counter(flops / measured_peak(isa, dtype, serial()), Counter::kIsIterationInvariantRate);
 }
 
 // Scores: one register tile's rows against a block of 512 keys of `range(0)` channels.
@@ -83,7 +50,7 @@ void scores(benchmark::State& state, Isa isa, DType dtype) {
                    .accumulate = false});
     benchmark::ClobberMemory();
   }
-  report(state, prim, flops_of_cell(prim) * prim.group_rows * columns * depth);
+  report(state, isa, dtype, flops_of_cell(prim) * prim.group_rows * columns * depth);
 }
 
 void softmax(benchmark::State& state, Isa isa, DType dtype) {
@@ -149,7 +116,7 @@ void head(benchmark::State& state, Isa isa, DType dtype, bool gradients, const s
     }
   }
   const double pairs = static_cast<double>(tokens) * (pattern == "causal" ? tokens + 1 : 2 * tokens) / 2;
-  report(state, primitives(isa, dtype), (gradients ? 10.0 : 4.0) * pairs * static_cast<double>(d));
+  report(state, isa, dtype, (gradients ? 10.0 : 4.0) * pairs * static_cast<double>(d));
 }
 
 void add(Isa isa, DType dtype) {

@@ -1,4 +1,5 @@
-// Precompiled once, used by everything above the torch line. Narrow on purpose: torch/torch.h takes a third longer.
+// Precompiled once, used by everything above the torch line. Narrow on purpose: torch/torch.h takes a third
+// longer.
 #pragma once
 
 #include <ATen/ATen.h>

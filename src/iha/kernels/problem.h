@@ -1,5 +1,6 @@
-// One call of the operator without its data: sizes, patterns and options, already resolved (no defaults left). The
-// oracle, the engine and the torch operator all start from this value, so a check stands here once for all of them.
+// One call of the operator without its data: sizes, patterns and options, already resolved (no defaults
+// left). The oracle, the engine and the torch operator all start from this value, so a check stands here once
+// for all of them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ enum class CollapseKind : uint8_t { kMean, kPerHead, kGlobal };
 
 struct Problem {
   int64_t batch = 0, query_heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
-  int64_t pseudo_heads = 1;  // P
+  int64_t pseudo_heads = 1;       // P
   std::vector<Pattern> patterns;  // [query_heads]
   Layout layout = Layout::kInterleaved;
   Order order = Order::kFlat;
@@ -34,13 +35,15 @@ struct Problem {
   int64_t keys_of(int64_t b) const { return key_lengths.empty() ? keys : key_lengths[b]; }
 };
 
-// Throws std::invalid_argument, naming `operator_name`, for anything the formulas do not define: sizes below 0, P < 1,
-// query heads no multiple of key heads, patterns that do not fit, offsets with which |position| * P reaches 2^53, odd
-// RoPE dimensions, lengths outside 0..keys, queries outside the documents, p outside [0, 1], a scale not finite.
+// Throws std::invalid_argument, naming `operator_name`, for anything the formulas do not define: sizes below
+// 0, P < 1, query heads no multiple of key heads, patterns that do not fit, offsets with which |position| * P
+// reaches 2^53, odd RoPE dimensions, lengths outside 0..keys, queries outside the documents, p outside [0,
+// 1], a scale not finite.
 void check(const Problem& problem, std::string_view operator_name);
 
-// The whole rule of who sees whom: pseudo-query (i, p) of head h in sequence b and pseudo-key (j, r). Made for the
-// oracle and tests; O(1) a pair but for `first` with documents, whose ranks are counted once in the constructor.
+// The whole rule of who sees whom: pseudo-query (i, p) of head h in sequence b and pseudo-key (j, r). Made
+// for the oracle and tests; O(1) a pair but for `first` with documents, whose ranks are counted once in the
+// constructor.
 class Visibility {
  public:
   explicit Visibility(const Problem& problem);

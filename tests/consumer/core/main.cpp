@@ -1,5 +1,5 @@
-// A program of somebody else's that uses the torch-free part of an installed copy: parses patterns, runs attention
-// forward and backward, and checks what it can derive by hand.
+// A program of somebody else's that uses the torch-free part of an installed copy: parses patterns, runs
+// attention forward and backward, and checks what it can derive by hand.
 #include <iha/core.h>
 
 #include <array>
@@ -10,12 +10,15 @@
 
 namespace {
 
-bool near(float value, double expected) { return std::abs(value - expected) < 1e-5; }
+bool near(float value, double expected) {
+  return std::abs(value - expected) < 1e-5;
+}
 
 }  // namespace
 
 int main() {
-  // One sequence, two heads, four tokens. All scores are 0, so a query's output is the mean of the values it sees.
+  // One sequence, two heads, four tokens. All scores are 0, so a query's output is the mean of the values it
+  // sees.
   constexpr int kHeads = 2, kTokens = 4;
   iha::Problem problem;
   problem.batch = 1;
@@ -25,7 +28,8 @@ int main() {
   problem.patterns = iha::parse_patterns("causal,causal_sliding:1").expand(kHeads);
   problem.query_offset = {0};
 
-  std::vector<float> zeros(kHeads * kTokens, 0.f), values, out(kHeads * kTokens), parts(out), lse(out), ones(out.size(), 1.f);
+  std::vector<float> zeros(kHeads * kTokens, 0.f), values, out(kHeads * kTokens), parts(out), lse(out),
+      ones(out.size(), 1.f);
   for (int head = 0; head < kHeads; ++head) {
     for (int token = 0; token < kTokens; ++token) values.push_back(static_cast<float>(token + 1));
   }
@@ -52,11 +56,12 @@ int main() {
   std::vector<float> grad_value(out.size());
   iha::core::AttentionGradients gradients;
   gradients.value = writable(grad_value);
-  iha::core::attention_backward(problem, inputs,
-                                {.parts = array(parts), .lse = array(lse), .grad_out = array(ones), .grad_parts = {}, .grad_lse = {}},
-                                gradients, threads);
-  const double received[] = {1 + 1 / 2. + 1 / 3. + 1 / 4., 1 / 2. + 1 / 3. + 1 / 4., 1 / 3. + 1 / 4., 1 / 4.,
-                             1.5, 1, 1, 0.5};
+  iha::core::attention_backward(
+      problem, inputs,
+      {.parts = array(parts), .lse = array(lse), .grad_out = array(ones), .grad_parts = {}, .grad_lse = {}},
+      gradients, threads);
+  const double received[] = {
+      1 + 1 / 2. + 1 / 3. + 1 / 4., 1 / 2. + 1 / 3. + 1 / 4., 1 / 3. + 1 / 4., 1 / 4., 1.5, 1, 1, 0.5};
   for (int i = 0; i < kHeads * kTokens; ++i) {
     if (!near(grad_value[i], received[i])) {
       std::printf("grad_value[%d] is %g, expected %g\n", i, grad_value[i], received[i]);
