@@ -7,6 +7,9 @@
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "config.h"
 #include "iha/core/error.h"
@@ -30,13 +33,24 @@ json json_value(const std::string& text) {
   return exact ? value : json(text);
 }
 
-void write_config(const TrainingOptions& options) {
+nlohmann::ordered_json config_of(const TrainingOptions& options, std::vector<std::string> without) {
+  without.insert(without.end(), {"resume", "overwrite", "json", "threads"});
   nlohmann::ordered_json config;
-  for (const auto& [name, value] :
-       resolved_options(*options.command, {"resume", "overwrite", "json", "threads"})) {
+  for (const auto& [name, value] : resolved_options(*options.command, without)) {
     if (!value.empty()) config[name] = json_value(value);
   }
-  io::replace_file(fs::path(options.output) / "config.json", config.dump(2) + "\n");
+  return config;
+}
+
+void write_config(const TrainingOptions& options) {
+  io::replace_file(fs::path(options.output) / "config.json", config_of(options, {}).dump(2) + "\n");
+}
+
+// Everything that decides the course of a run: all options but where it lies and how it is watched.
+std::string course_of(const TrainingOptions& options) {
+  return config_of(options, {"output", "log-every", "evaluate-every", "checkpoint-every", "patience",
+                             "sample", "temperature"})
+      .dump();
 }
 
 std::string note_of(const train::StepReport& report) {
@@ -99,6 +113,8 @@ void prepare_folder(const TrainingOptions& options, const json& model) {
     fs::remove_all(folder);
   }
   fs::create_directories(folder);
+  // A run that goes on keeps its own files; whether it may is decided by its checkpoint (run_training).
+  if (options.resume && train::CheckpointFolder(folder / "checkpoints").latest()) return;
   write_config(options);
   write_json(folder / "model.json", model);
 }
@@ -106,7 +122,9 @@ void prepare_folder(const TrainingOptions& options, const json& model) {
 TrainingOutcome run_training(const std::string& title, torch::nn::Module& model, train::Objective& objective,
                              const TrainingOptions& options) {
   const fs::path folder = options.output;
-  train::Trainer trainer(model, objective, options.trainer, folder / "checkpoints");
+  train::TrainerSettings settings = options.trainer;
+  settings.data = course_of(options);
+  train::Trainer trainer(model, objective, settings, folder / "checkpoints");
   if (options.resume) trainer.resume();
   const int64_t begin = trainer.state().step;
   train::RunLog log(folder, options.log_every, begin);

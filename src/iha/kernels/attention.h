@@ -27,9 +27,9 @@ struct MutableArray {
 struct AttentionInputs {
   Array query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
 };
-// out [B, Hq, Nq, dv] and parts [B, Hq, Nq, P, dv] in the inputs' dtype, lse [B, Hq, Nq, P] in float32
-// (float64 for float64 inputs). Any may be absent. Strides are free; [B, N, H, d] memory makes the merge of
-// heads free.
+// out [B, Hq, Nq, dv] in the inputs' dtype, parts [B, Hq, Nq, P, dv] in the inputs' dtype or float32, lse [B,
+// Hq, Nq, P] in float32 (float64 for float64 inputs). Any may be absent. Strides are free; [B, N, H, d]
+// memory makes the merge of heads free.
 struct AttentionOutputs {
   MutableArray out, parts, lse;
 };

@@ -26,7 +26,7 @@ class ArrayChecks {
   void same_dtype(const AnyArray& array, const char* what) const {
     expect(array, array.dtype == main_, what, name_of(main_));
   }
-  // Small arrays may be wider than the 16-bit inputs they belong to.
+  // Small arrays and what the backward pass keeps may be wider than the 16-bit inputs they belong to.
   template <class AnyArray>
   void same_or_float32(const AnyArray& array, const char* what) const {
     expect(array, array.dtype == main_ || array.dtype == DType::kFloat32, what, name_of(main_),
@@ -79,7 +79,7 @@ void check_inputs(const ArrayChecks& checks, const Problem& problem, const Shape
 
 void check_outputs(const ArrayChecks& checks, const Shapes& shapes, const AttentionOutputs& outputs) {
   checks.same_dtype(outputs.out, "out");
-  checks.same_dtype(outputs.parts, "parts");
+  checks.same_or_float32(outputs.parts, "parts");
   checks.accumulated(outputs.lse, "lse");
   checks.writable(outputs.out, shapes.out, "out");
   checks.writable(outputs.parts, shapes.parts, "parts");
@@ -89,7 +89,7 @@ void check_outputs(const ArrayChecks& checks, const Shapes& shapes, const Attent
 void check_upstream(const ArrayChecks& checks, const Shapes& shapes, const AttentionUpstream& upstream) {
   checks.present(upstream.parts, shapes.parts, "parts");
   checks.present(upstream.lse, shapes.lse, "lse");
-  checks.same_dtype(upstream.parts, "parts");
+  checks.same_or_float32(upstream.parts, "parts");
   checks.same_dtype(upstream.grad_out, "grad_out");
   checks.same_dtype(upstream.grad_parts, "grad_parts");
   checks.accumulated(upstream.lse, "lse");

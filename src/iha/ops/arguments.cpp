@@ -198,6 +198,10 @@ at::ScalarType accumulate_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+at::ScalarType parts_type(at::ScalarType dtype, Want want) {
+  return want.out ? accumulate_type(dtype) : dtype;
+}
+
 Arguments read_arguments(StackReader& reader) {
   Arguments arguments;
   for (at::Tensor& input : arguments.inputs) input = reader.tensor();
@@ -249,6 +253,8 @@ std::vector<Pattern> parse_heads(const std::string& patterns, int64_t heads, std
 }
 
 void check_arguments(const Arguments& arguments, std::string_view name) {
+  TORCH_CHECK_VALUE(arguments.query().defined() && arguments.key().defined(), name,
+                    ": query or key is absent, expected a tensor of 4 dimensions");
   check_data(arguments, name);
   check_dtypes(arguments, name);
   check_weights(arguments, name);

@@ -89,6 +89,10 @@ Wanted read_wanted(StackReader& reader);
 
 // float64 for float64, else float32: the dtype of lse and of everything that accumulates.
 at::ScalarType accumulate_type(at::ScalarType dtype);
+// The dtype of parts: accumulate_type where they are kept for the backward pass beside out, because the row
+// terms and the collapse's gradient are small differences of them; the inputs' dtype where they are the
+// result.
+at::ScalarType parts_type(at::ScalarType dtype, Want want);
 
 // Checks ranks, shapes, dtypes, devices and spellings; works on meta tensors and symbolic shapes. Throws
 // c10::ValueError.

@@ -98,6 +98,11 @@ void forward_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   want.out = reader.next().toBool();
   want.parts = reader.next().toBool();
   torch::jit::drop(*stack, count);
+  for (const at::Tensor& input : arguments.inputs) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!input.defined() || !input._fw_grad(0).defined(),
+                                "iha::attention: an input has a forward-mode gradient (a tangent), expected "
+                                "reverse mode only (forward-mode differentiation is not supported)");
+  }
   variable_list results;
   if (any_needs_gradient(arguments.inputs)) {
     TORCH_CHECK_VALUE(want.parts || arguments.plain(),

@@ -37,9 +37,12 @@ HeadGroup make_group(const Pattern& pattern, std::vector<int64_t> query_heads, i
 
 // The slice's tokens that lie in [low, high].
 Slice within(Slice slice, int64_t low, int64_t high) {
-  const int64_t skip = std::max<int64_t>(0, floor_div(low - slice.begin + slice.step - 1, slice.step));
+  const int64_t skip = low <= slice.begin ? 0 : (low - slice.begin - 1) / slice.step + 1;
   const int64_t end = std::min(slice.count, floor_div(high - slice.begin, slice.step) + 1);
-  return {slice.begin + skip * slice.step, slice.step, std::max<int64_t>(0, end - skip)};
+  const int64_t count = std::max<int64_t>(0, end - skip);
+  if (count == 0) return {slice.begin, 1, 0};
+  // The step of a single token means nothing, and may be as large as an int64.
+  return {slice.begin + skip * slice.step, count == 1 ? 1 : slice.step, count};
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ void attend(const PseudoHeads& pseudo, const at::Tensor& sinks, const Problem& p
         masked_product(scores.scores, take_keys(value, block.keys), product_mask(hidden, scores));
     const at::Tensor total = at::where(softmax.total == 0, 1, softmax.total);
     put_rows(core.out, group.query_heads, block.queries,
-             sums.view({batch, heads, total.size(2), -1}).div_(total));
+             sums.view({batch, heads, total.size(2), sums.size(-1)}).div_(total));
     put_rows(core.lse, group.query_heads, block.queries, softmax.lse);
   }
 }
@@ -81,7 +81,7 @@ Results composed_forward(const Arguments& arguments, const Problem& problem, Wan
   const PseudoHeads pseudo = make_pseudo_heads(arguments, problem);
   const at::Tensor sinks = sinks_of_heads(arguments, problem);
   const Core core = empty_core(pseudo, sinks);
-  if (core.lse.numel() > 0 && core.out.numel() > 0) {
+  if (core.lse.numel() > 0) {
     const Blocks plan(problem);
     for (const HeadGroup& group : plan.groups()) attend(pseudo, sinks, problem, plan, group, core);
   }
@@ -89,7 +89,8 @@ Results composed_forward(const Arguments& arguments, const Problem& problem, Wan
   Results results;
   results.out = want.out ? token_major(collapse(parts, widened(arguments, kCollapse), problem), dtype)
                          : at::empty({0}, arguments.query().options());
-  results.parts = want.parts ? parts.to(dtype).contiguous() : at::empty({0}, arguments.query().options());
+  results.parts = want.parts ? parts.to(parts_type(dtype, want)).contiguous()
+                             : at::empty({0}, arguments.query().options().dtype(parts_type(dtype, want)));
   results.lse = to_parts(core.lse, problem).squeeze(-1).contiguous();
   return results;
 }

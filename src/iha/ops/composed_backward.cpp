@@ -50,7 +50,8 @@ void block_backward(const Core& core, const HeadGroup& group, const Block& block
   const auto of_seeing = [&](const at::Tensor& x) {
     const at::Tensor rows = queries(x);
     if (!mask.empty.defined()) return rows;
-    return rows.view({batch, heads, -1, rows.size(2)}).masked_fill(mask.empty, 0).view(rows.sizes());
+    const int64_t count = rows.size(0) * rows.size(1) / (batch * heads);
+    return rows.view({batch, heads, count, rows.size(2)}).masked_fill(mask.empty, 0).view(rows.sizes());
   };
   const at::Tensor query = queries(core.pseudo.query), key = keys(core.pseudo.key);
   const at::Tensor grad_out = of_seeing(core.rows.grad_out), delta = of_seeing(core.rows.delta);

@@ -231,9 +231,11 @@ void CheckpointFolder::save(const torch::nn::Module& module, torch::optim::AdamW
     fs::remove_all(target);  // what a run that was killed before it moved `latest` may have left
     fs::rename(temporary, target);
     sync_folder(folder_);
-    io::replace_file(folder_ / "latest", name + "\n");
   }
+  // `best` first: the state that `latest` leads to already counts this value as the best, so a run that goes
+  // on from there would never name it again.
   if (best) io::replace_file(folder_ / "best", name + "\n");
+  if (latest() != target) io::replace_file(folder_ / "latest", name + "\n");
   prune();
 }
 

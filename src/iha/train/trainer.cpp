@@ -37,7 +37,7 @@ std::string in_words(const TrainerSettings& settings) {
   return text("steps ", schedule.steps, ", warm-up ", schedule.warmup, ", rate ", schedule.peak,
               ", final rate ", schedule.floor, ", betas ", adamw.beta1, " ", adamw.beta2, ", epsilon ",
               adamw.epsilon, ", decay ", adamw.weight_decay, ", clip ", settings.clip, ", accumulate ",
-              settings.accumulate);
+              settings.accumulate, settings.data.empty() ? "" : ", ", settings.data);
 }
 
 double median(std::vector<double> values) {

@@ -27,6 +27,7 @@ struct TrainerSettings {
   int64_t accumulate = 1;        // batches a step; their losses are weighted by tokens
   int64_t evaluate_every = 0;    // steps; 0: after the last step alone
   int64_t checkpoint_every = 0;  // steps; 0: after evaluations and the last step alone
+  std::string data = {};         // model and data in words: a run goes on only where they are the same
   int64_t patience = 0;          // stop after so many evaluations in a row without a new best; 0: never
 };
 

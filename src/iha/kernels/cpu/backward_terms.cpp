@@ -51,7 +51,7 @@ RowTerms::RowTerms(const BackwardCall& call)
 void RowTerms::read_row(const core::Array& array, int64_t at, int64_t step, float* target) const {
   const int64_t width = call_.plan.problem.value_dim;
   if (step == 1) {
-    const auto* data = static_cast<const char*>(array.data) + at * call_.plan.element_size;
+    const auto* data = static_cast<const char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
     call_.plan.primitives.widen(data, array.dtype, width, target);
     return;
   }

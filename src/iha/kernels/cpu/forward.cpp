@@ -309,7 +309,7 @@ void Worker::join(const float* states, const State& state) {
 
 void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row) {
   if (step == 1) {
-    auto* data = static_cast<char*>(array.data) + at * plan_.element_size;
+    auto* data = static_cast<char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
     prim_.narrow(row, array.dtype, plan_.problem.value_dim, data);
     return;
   }

@@ -75,10 +75,22 @@ std::pair<const double*, const double*> Rotation::angles(int64_t position, doubl
   return {scratch, fine};
 }
 
+namespace {
+
+// Mixed heads are kept in float32: rounding the sums once more to bfloat16 before the products costs more
+// accuracy than the inputs have.
+DType cells_of(const core::AttentionInputs& inputs) {
+  const bool mixes =
+      inputs.alpha_q.data != nullptr || inputs.alpha_k.data != nullptr || inputs.alpha_v.data != nullptr;
+  return mixes ? DType::kFloat32 : inputs.query.dtype;
+}
+
+}  // namespace
+
 Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa)
     : problem(problem),
       inputs(inputs),
-      primitives(cpu::primitives(isa, inputs.query.dtype)),
+      primitives(cpu::primitives(isa, cells_of(inputs))),
       element_size(static_cast<int64_t>(size_of(inputs.query.dtype))),
       streams(problem.layout == Layout::kParallel ? problem.pseudo_heads : 1),
       rows_per_token(problem.layout == Layout::kParallel ? 1 : problem.pseudo_heads),

@@ -54,8 +54,8 @@ Span Scope::span(int64_t position, int64_t pseudo) const {
   if (p.chunk > 0) {
     const int64_t chunk_begin = floor_divide(position, p.chunk) * p.chunk;
     begin = std::max(begin, chunk_begin);
-    // Written so that a chunk as large as an int64 does not overflow.
-    if (p.chunk < kFar) end = std::min(end, chunk_begin + p.chunk);
+    // No overflow: a chunk longer than the position begins at 0, or at -chunk for a negative one.
+    end = std::min(end, chunk_begin + p.chunk);
   }
   const auto rows_before = [&](int64_t token) { return view_.index_from(token) * rows_per_token_; };
   // Where the row's own token is the last one visible and order is flat, its later pseudo-keys are not.
