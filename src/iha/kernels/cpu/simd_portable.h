@@ -46,6 +46,11 @@ struct Portable {
     return even > odd ? even : odd;
   }
 
+  // Lane i: the sum of parts[i], all in one order.
+  static Float sums(const Float* parts) {
+    return Float{sum(parts[0]), sum(parts[1]), sum(parts[2]), sum(parts[3])};
+  }
+
   // Adding 1.5 * 2^23 leaves no bits below one; values outside +-2^21 never reach `raise` unclamped.
   static Float round(Float x) {
     const Float magic = set(12582912.0f), low = set(-150.0f);
