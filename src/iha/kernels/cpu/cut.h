@@ -13,8 +13,9 @@ namespace iha::cpu {
 struct Split {
   int64_t batch, slice, stream;
   View keys;
+  int64_t state;  // the number of what it leaves
 };
-struct SplitRange {
+struct StateRange {
   int64_t begin, end;
 };
 
@@ -23,11 +24,13 @@ struct Cut {
 
   bool joins_heads;  // a global collapse: a task takes all slices
   int64_t chunk_rows;
-  int64_t tile_rows = 0;      // the most that a tile has
-  bool unpacked = false;      // keys and values are read where they lie
-  std::vector<Split> splits;  // by batch, slice, stream, keys; empty: a chunk takes all keys
+  int64_t tile_rows = 0;  // the most that a tile has
+  bool unpacked = false;  // keys and values are read where they lie
+  // In the order in which they are best run; empty: a chunk takes all keys.
+  std::vector<Split> splits;
 
-  SplitRange splits_of(int64_t batch, int64_t slice, int64_t stream) const {
+  // What the splits of a tile leave, by keys.
+  StateRange states_of(int64_t batch, int64_t slice, int64_t stream) const {
     return ranges_[(batch * most_slices_ + slice) * streams_ + stream];
   }
 
@@ -35,7 +38,7 @@ struct Cut {
   void split_keys(const Plan& plan, int64_t states);
 
   int64_t most_slices_ = 0, streams_;
-  std::vector<SplitRange> ranges_;
+  std::vector<StateRange> ranges_;
 };
 
 }  // namespace iha::cpu

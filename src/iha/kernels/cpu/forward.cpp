@@ -65,7 +65,7 @@ class Worker {
   void weigh_hidden(const State& state, int64_t row, int64_t rows, int slot);
   void weigh_unpacked(const State& state, int64_t row, int64_t rows);
   void weigh_visible(const State& state, int64_t row, int64_t rows, int slot);
-  void join(const SplitRange& range, const float* states, const State& state);
+  void join(const StateRange& range, const float* states, const State& state);
   void finish(const State& state, int64_t out_begin, int64_t out_tokens);
   void collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens);
   void write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
@@ -345,10 +345,10 @@ void Worker::weigh_visible(const State& state, int64_t row, int64_t rows, int sl
 }
 
 // The states of a slice's ranges of keys, in order, as one.
-void Worker::join(const SplitRange& range, const float* states, const State& state) {
+void Worker::join(const StateRange& range, const float* states, const State& state) {
   clear(state, tile_.rows());
-  for (int64_t split = range.begin; split < range.end; ++split) {
-    const State part = state_at(const_cast<float*>(states) + split * state_size(plan_, cut_));
+  for (int64_t number = range.begin; number < range.end; ++number) {
+    const State part = state_at(const_cast<float*>(states) + number * state_size(plan_, cut_));
     for (int64_t row = 0; row < tile_.rows(); ++row) {
       if (part.sum[row] == 0.0f) continue;  // saw nothing
       const float largest = std::max(state.largest[row], part.largest[row]);
@@ -479,7 +479,7 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
         tile_.fill(plan_, scope, slice, batch, stream, token,
                    std::min(token + tile_tokens(plan_, slice), last));
         if (states != nullptr) {
-          join(cut_.splits_of(batch, at, stream), states, state);
+          join(cut_.states_of(batch, at, stream), states, state);
         } else {
           load_queries();
           clear(state, tile_.rows());
@@ -556,7 +556,7 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
     const int64_t size = Worker::state_size(plan, cut);
     states.ensure(tasks * size);
     parallel.run(tasks, [&](int64_t task, int worker) {
-      worker_at(worker).run_split(cut.splits[task], states.get() + task * size);
+      worker_at(worker).run_split(cut.splits[task], states.get() + cut.splits[task].state * size);
     });
   }
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t task, int worker) {

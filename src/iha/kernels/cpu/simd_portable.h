@@ -67,8 +67,10 @@ struct Portable {
   }
 
   static Float widen_bfloat16(const uint16_t* source) {
-    return Float{bfloat16_to_float(source[0]), bfloat16_to_float(source[1]), bfloat16_to_float(source[2]),
-                 bfloat16_to_float(source[3])};
+    const Int words = Int{source[0], source[1], source[2], source[3]} << 16;
+    Float value;
+    std::memcpy(&value, &words, sizeof value);
+    return value;
   }
   static Float widen_float16(const uint16_t* source) {
     return Float{float16_to_float(source[0]), float16_to_float(source[1]), float16_to_float(source[2]),
