@@ -68,6 +68,12 @@ Cut::Cut(const Plan& plan)
 void Cut::split_keys(const Plan& plan, int64_t states) {
   constexpr int64_t kEnoughTasks = 32, kRangePanels = 32;
   const Problem& problem = plan.problem;
+  const auto ranges_of = [&](int64_t panels) {
+    const int64_t most = std::max<int64_t>(1, divide_up(panels, kBlockPanels));
+    return std::clamp<int64_t>(std::max(kEnoughTasks / states, panels / kRangePanels), 1, most);
+  };
+  // Short sequences are not even looked at.
+  if (ranges_of(divide_up(problem.keys * plan.rows_per_token, kPanel)) == 1) return;
   bool any = false;
   QueryTile tile;
   ranges_.resize(problem.batch * most_slices_ * streams_);
@@ -91,8 +97,7 @@ void Cut::split_keys(const Plan& plan, int64_t states) {
           return std::min(panel == panels ? divide_up(row, plan.rows_per_token) : row / plan.rows_per_token,
                           slice.keys.count);
         };
-        const int64_t ranges = std::clamp<int64_t>(std::max(kEnoughTasks / states, panels / kRangePanels), 1,
-                                                   std::max<int64_t>(1, divide_up(panels, kBlockPanels)));
+        const int64_t ranges = ranges_of(panels);
         any |= ranges > 1;
         const auto begin = static_cast<int64_t>(splits.size());
         for (int64_t range = 0; range < ranges && panels > 0; ++range) {
