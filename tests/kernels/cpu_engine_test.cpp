@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "iha/kernels/cpu/cut.h"
 #include "tests/kernels/cpu_call.h"
 
 namespace iha::cpu {
@@ -62,17 +63,24 @@ Expected by_oracle(const Call& call) {
           reference::backward(call.problem, widened.inputs(), widened.upstream())};
 }
 
-void expect_matches(const Call& call, const Expected& expected, Isa isa, const ParallelFor& parallel) {
+Results expect_forward_matches(const Call& call, const reference::Outputs& expected, Isa isa,
+                               const ParallelFor& parallel) {
   const std::string what = text(name(isa), " ", name_of(call.dtype), " ", call.name);
   const double relative = tolerance(call.dtype);
   const Results results = run_forward(call, isa, parallel);
-  const auto near = [&](const std::vector<double>& want, const Tensor& found, double scale,
-                        const char* tensor) {
-    expect_near(want, found, relative * scale, what + ": " + tensor);
+  const auto near = [&](const std::vector<double>& want, const Tensor& found, const char* tensor) {
+    expect_near(want, found, relative * std::max(1.0, largest(want)), what + ": " + tensor);
   };
-  near(expected.outputs.out, results.out, std::max(1.0, largest(expected.outputs.out)), "out");
-  near(expected.outputs.parts, results.parts, std::max(1.0, largest(expected.outputs.parts)), "parts");
-  near(expected.outputs.lse, results.lse, std::max(1.0, largest(expected.outputs.lse)), "lse");
+  near(expected.out, results.out, "out");
+  near(expected.parts, results.parts, "parts");
+  near(expected.lse, results.lse, "lse");
+  return results;
+}
+
+void expect_matches(const Call& call, const Expected& expected, Isa isa, const ParallelFor& parallel) {
+  const std::string what = text(name(isa), " ", name_of(call.dtype), " ", call.name);
+  const double relative = tolerance(call.dtype);
+  const Results results = expect_forward_matches(call, expected.outputs, isa, parallel);
   const GradientResults found = run_backward(call, results, isa, parallel);
   const reference::Gradients& g = expected.gradients;
   // A gradient that is zero but for rounding is measured by the others.
@@ -84,7 +92,8 @@ void expect_matches(const Call& call, const Expected& expected, Isa isa, const P
   const auto near_gradient = [&](const std::vector<double>& want, const Tensor& tensor, const char* of) {
     // With 16-bit operands errors follow the terms of a sum, and a small gradient may be a sum that cancels.
     const bool small = largest(want) < 0.05 * all || call.dtype != DType::kFloat32;
-    near(want, tensor, std::max(2 * largest(want), small ? 0.5 * all : 0.0), of);
+    const double scale = std::max(2 * largest(want), small ? 0.5 * all : 0.0);
+    expect_near(want, tensor, relative * scale, what + ": " + of);
   };
   near_gradient(g.query, found.query, "grad query");
   near_gradient(g.key, found.key, "grad key");
@@ -153,6 +162,12 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
   std::vector<Call> calls;
   calls.push_back(plain_call(1, 2100, 4, "global*2,causal_sliding:700*2", dtype));
   calls.push_back(plain_call(3, 1100, 4, "causal", dtype, [](Problem& p) { p.key_heads = 1; }));
+  // Apart from each other: first tokens and the window; in place, then packed.
+  calls.push_back(plain_call(1, 2100, 2, "causal_sliding:900+first:70", dtype));
+  calls.push_back(plain_call(1, 2100, 2, "causal_sliding:900+first:70", dtype,
+                             [](Problem& p) { p.rope.kind = RopeKind::kToken; }));
+  calls.push_back(plain_call(1, 700, 2, "causal_sliding:300+first:50,sliding:250+first:9", dtype,
+                             [](Problem& p) { p.pseudo_heads = 3; }));
   calls.push_back(plain_call(700, 700, 1, "causal", dtype));
   calls.push_back(plain_call(90, 90, 3, "causal_strided:4,every:5,strided:3", dtype, [](Problem& p) {
     p.batch = 4;
@@ -257,6 +272,162 @@ bool same_row(const Tensor& left, const Tensor& right, int64_t row, int64_t widt
     if (std::memcmp(&a, &b, sizeof a) != 0) return false;
   }
   return true;
+}
+
+// Few queries that read keys and values in place: `rows` of the tile are query heads of a group times
+// queries.
+Call few_call(int64_t queries, int64_t group, int64_t keys, int64_t width, const char* pattern, DType dtype,
+              const std::function<void(Problem&)>& change = {}) {
+  Call call = plain_call(queries, keys, 2 * group, pattern, dtype, [&](Problem& p) {
+    p.key_heads = 2;
+    p.head_dim = width;
+    p.value_dim = width > 24 ? width - 8 : width + 3;
+    if (change) change(p);
+  });
+  // Channels side by side, heads between tokens or not.
+  const Problem& p = call.problem;
+  PhiloxStream random(static_cast<uint64_t>(keys), 6);
+  const std::vector<int> order = keys % 2 == 0 ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{0, 1, 2, 3};
+  call.key = Tensor({p.batch, p.key_heads, p.keys, p.head_dim}, dtype, order);
+  call.value = Tensor({p.batch, p.key_heads, p.keys, p.value_dim}, dtype, order);
+  fill_normal(call.key, random, 1.0);
+  fill_normal(call.value, random, 1.0);
+  call.name = text("group ", group, " width ", width, " ", call.name);
+  return call;
+}
+
+Cut cut_of(const Call& call, Isa isa) {
+  const core::AttentionInputs inputs = call.inputs();
+  return Cut(Plan(call.problem, inputs, isa));
+}
+
+// Every number of rows of the register tiles, panels of 32, blocks of 512 and ranges of 1024 keys, widths
+// around every vector.
+std::vector<Call> few_calls(DType dtype) {
+  std::vector<Call> calls;
+  const int64_t keys[] = {1, 2, 31, 32, 33, 64, 100, 255, 511, 512, 513, 1023, 1025, 1100};
+  const int64_t widths[] = {1, 5, 8, 16, 24, 31, 32, 33, 48, 64, 80, 128, 136};
+  int number = 0;
+  for (const int64_t group : {1, 2, 3, 4, 7, 8, 16, 32}) {
+    for (const char* pattern : {"global", "causal_sliding:40", "sliding:700", "causal_sliding:33+first:3"}) {
+      for (int i = 0; i < 3; ++i, ++number) {
+        calls.push_back(few_call(1, group, keys[number % 14], widths[number % 13], pattern, dtype));
+      }
+    }
+  }
+  for (const auto& [queries, group] :
+       std::vector<std::pair<int64_t, int64_t>>{{2, 1}, {3, 4}, {5, 3}, {8, 4}, {9, 1}}) {
+    for (const char* pattern : {"causal", "causal_sliding:40", "window:70:3", "chunked:50"}) {
+      calls.push_back(few_call(queries, group, 520 + queries, 40, pattern, dtype));
+    }
+  }
+  for (const char* pattern : {"strided:70", "every:90", "strided:5", "strided:3+first:2"}) {
+    calls.push_back(few_call(1, 4, 1000, 32, pattern, dtype));
+  }
+  // Lengths, offsets, documents; dropout and sinks.
+  calls.push_back(few_call(1, 4, 600, 64, "global*4,causal_sliding:100*4", dtype, [](Problem& p) {
+    p.batch = 4;
+    p.key_lengths = {0, 1, 333, 600};
+    p.query_offset = {0, 0, 332, 599};
+  }));
+  calls.push_back(few_call(1, 4, 600, 64, "causal*4,causal_sliding:100+first:5*4", dtype, [](Problem& p) {
+    for (int64_t j = 0; j < p.keys; ++j) p.documents.push_back(j % 7 == 0 ? 1 : j / 250);
+  }));
+  calls.push_back(few_call(3, 2, 1200, 32, "causal", dtype, [](Problem& p) {
+    p.dropout_p = 0.3;
+    p.dropout_seed = 4;
+    p.scale = -0.3;
+    p.query_offset = {900};
+  }));
+  Call sinks = few_call(1, 2, 700, 32, "global", dtype, [](Problem& p) { p.scale = 0; });
+  sinks.sinks = Tensor({sinks.problem.query_heads}, DType::kFloat32);
+  PhiloxStream random(12);
+  fill_normal(sinks.sinks, random, 2.0);
+  calls.push_back(std::move(sinks));
+  return calls;
+}
+
+TEST(CpuEngine, FewQueriesMatchOracle) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const Call& call : few_calls(dtype)) {
+      check(call.problem, "test");
+      const Widened widened(call);
+      const reference::Outputs expected = reference::forward(call.problem, widened.inputs());
+      for (const Isa isa : supported_isas()) {
+        const bool slow = isa == Isa::kPortable && dtype == DType::kFloat16;
+        ASSERT_TRUE(slow || cut_of(call, isa).unpacked) << call.name;
+        const Results one = expect_forward_matches(call, expected, isa, serial());
+        if (HasFatalFailure()) return;
+        for (const int workers : {2, 3, 7}) {
+          const Results many = run_forward(call, isa, shuffled(workers));
+          ASSERT_TRUE(same_bits(one.out, many.out) && same_bits(one.lse, many.lse)) << call.name;
+        }
+      }
+    }
+  }
+}
+
+// A windowed head reads the panels of its window, whatever the number of keys; what needs packing is packed.
+TEST(CpuEngine, FewQueriesReadTheirWindow) {
+  const auto keys_read = [](const Cut& cut, int64_t batch, int64_t slice) {
+    int64_t count = 0;
+    for (const Split& split : cut.splits)
+      count += split.batch == batch && split.slice == slice ? split.keys.count : 0;
+    return count;
+  };
+  for (const Isa isa : supported_isas()) {
+    const Cut cut = cut_of(few_call(1, 4, 5000, 16, "causal_sliding:1500*4,causal*4", DType::kFloat32), isa);
+    EXPECT_LE(keys_read(cut, 0, 0), 1501 + 2 * 32);
+    EXPECT_GE(keys_read(cut, 0, 0), 1501);
+    EXPECT_EQ(keys_read(cut, 0, 1), 5000);
+    const auto unpacked = [&](const std::function<void(Problem&)>& change) {
+      return cut_of(few_call(1, 2, 600, 16, "causal", DType::kFloat32, change), isa).unpacked;
+    };
+    EXPECT_TRUE(unpacked([](Problem&) {}));
+    EXPECT_FALSE(unpacked([](Problem& p) { p.rope.kind = RopeKind::kToken; }));
+    EXPECT_FALSE(unpacked([](Problem& p) { p.pseudo_heads = 2; }));
+    EXPECT_FALSE(cut_of(few_call(17, 2, 600, 16, "causal", DType::kFloat32), isa).unpacked);
+  }
+}
+
+// NaN, inf and another number as key and value of one token: rows that do not see it keep every bit.
+TEST(CpuEngine, FewQueriesNeverSeeHiddenKeys) {
+  int untouched = 0, touched = 0;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const std::vector<Call> calls = few_calls(dtype);
+    for (size_t i = 0; i < calls.size(); i += 2) {
+      const Call& call = calls[i];
+      const Problem& p = call.problem;
+      const Visibility visible(p);
+      for (const Isa isa : supported_isas()) {
+        const Results before = run_forward(call, isa, serial());
+        for (const int64_t j : {p.keys / 3, p.keys - 1}) {
+          for (const double value : {2.5, std::nan(""), static_cast<double>(-INFINITY)}) {
+            Call changed = call;
+            plant(changed.key, j, value);
+            plant(changed.value, j, value);
+            const Results after = run_forward(changed, isa, serial());
+            for (int64_t row = 0; row < p.batch * p.query_heads * p.queries; ++row) {
+              const int64_t b = row / (p.query_heads * p.queries), h = row / p.queries % p.query_heads;
+              if (visible(b, h, row % p.queries, 0, j, 0)) {
+                ++touched;
+                ASSERT_EQ(std::isnan(after.lse.get(row)),
+                          std::isnan(value) || std::isnan(after.lse.get(row)));
+                continue;
+              }
+              ++untouched;
+              ASSERT_TRUE(same_row(before.out, after.out, row, p.value_dim) &&
+                          same_row(before.lse, after.lse, row, 1))
+                  << name(isa) << " key " << j << " = " << value << " reaches row " << row << ", "
+                  << call.name;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(untouched, 1000);
+  EXPECT_GT(touched, 1000);
 }
 
 // Another number, NaN and inf as key and value of token j: no bit of what does not see j changes.

@@ -116,6 +116,110 @@ TEST(CpuPrimitives, MultiplyFloat) {
   }
 }
 
+// Rows in memory of a type, each followed by NaN, and no more of the last one than its `width`.
+struct RowsOf {
+  RowsOf(DType type, int64_t rows, int64_t width, uint64_t seed)
+      : dtype(type), row(width + 3), count(rows), size(static_cast<int64_t>(size_of(type))) {
+    bytes.assign(((rows - 1) * row + width) * size, 0xff);
+    const auto numbers = normal(rows * width, seed);
+    for (int64_t i = 0; i < rows * width; ++i)
+      store(bytes.data(), dtype, i / width * row + i % width, numbers[i]);
+  }
+  double at(int64_t r, int64_t c) const { return load(bytes.data(), dtype, r * row + c); }
+  DType dtype;
+  int64_t row, count, size;
+  std::vector<unsigned char> bytes;
+};
+
+// Queries and weights exact in every format: halves up to 4.
+std::vector<float> halves(int64_t count, uint64_t seed) {
+  std::vector<float> values = normal(count, seed);
+  for (float& value : values) value = std::round(2 * value) / 2;
+  return values;
+}
+
+TEST(CpuPrimitives, ScoresAndSumsOfRowsInPlace) {
+  for (const Isa isa : supported_isas()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      const Primitives& prim = primitives(isa, dtype);
+      for (int64_t rows = 1; rows <= prim.group_rows; ++rows) {
+        for (const int64_t width : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 64, 80, 128, 200, 257}) {
+          const std::string what = std::string(name_of(isa)) + " " + std::string(name_of(dtype)) + " rows " +
+                                   std::to_string(rows) + " width " + std::to_string(width);
+          const int64_t cells_row = (width + 15) / 16 * 16, halves_of = prim.pairs ? 2 : 1;
+          const auto queries = halves(rows * width, 1);
+          std::vector<Cell> operand(rows * cells_row, 0);
+          for (int64_t i = 0; i < rows; ++i) {
+            std::vector<float> padded(2 * cells_row, 0.0f);
+            std::copy_n(queries.begin() + i * width, width, padded.begin());
+            prim.pack_along(padded.data(), (width + halves_of - 1) / halves_of,
+                            operand.data() + i * cells_row);
+          }
+          for (const int64_t count : {1, 31, 32, 33, 64, 70}) {
+            const RowsOf keys(dtype, count, width, 2);
+            std::vector<float> scores(rows * 96, 99.0f);
+            prim.score_rows({.rows = rows,
+                             .count = count,
+                             .width = width,
+                             .queries = operand.data(),
+                             .query_row = cells_row,
+                             .keys = keys.bytes.data(),
+                             .dtype = dtype,
+                             .key_row = keys.row,
+                             .scores = scores.data(),
+                             .score_row = 96});
+            for (int64_t i = 0; i < rows; ++i) {
+              for (int64_t j = 0; j < count; ++j) {
+                double sum = 0, size = 0;
+                for (int64_t c = 0; c < width; ++c) {
+                  sum += queries[i * width + c] * keys.at(j, c);
+                  size += std::abs(queries[i * width + c] * keys.at(j, c));
+                }
+                ASSERT_NEAR(scores[i * 96 + j], sum, std::ldexp(width + 1.0, -24) * size)
+                    << what << " key " << j;
+              }
+              for (int64_t j = (count + 15) / 16 * 16; j < 96; ++j)
+                ASSERT_EQ(scores[i * 96 + j], 99.0f) << what;
+            }
+          }
+          for (const int64_t panels : {1, 3}) {
+            const RowsOf values(dtype, panels * kPanel, width, 3);
+            const auto weights = halves(rows * panels * kPanel, 4);
+            std::vector<Cell> packed(rows * panels * kPanel);
+            for (int64_t i = 0; i < rows; ++i) {
+              prim.pack_along(weights.data() + i * panels * kPanel, panels * kPanel / halves_of,
+                              packed.data() + i * panels * kPanel);
+            }
+            const int64_t output_row = (width + 15) / 16 * 16;
+            std::vector<float> output(rows * output_row, 0.5f);
+            prim.weigh_rows({.rows = rows,
+                             .panels = panels,
+                             .width = width,
+                             .weights = packed.data(),
+                             .weight_row = panels * kPanel,
+                             .values = values.bytes.data(),
+                             .dtype = dtype,
+                             .value_row = values.row,
+                             .output = output.data(),
+                             .output_row = output_row});
+            for (int64_t i = 0; i < rows; ++i) {
+              for (int64_t c = 0; c < output_row; ++c) {
+                double sum = 0.5, size = 0.5;
+                for (int64_t j = 0; c < width && j < panels * kPanel; ++j) {
+                  sum += weights[i * panels * kPanel + j] * values.at(j, c);
+                  size += std::abs(weights[i * panels * kPanel + j] * values.at(j, c));
+                }
+                ASSERT_NEAR(output[i * output_row + c], sum, std::ldexp(panels * kPanel + 1.0, -24) * size)
+                    << what << " column " << c;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuPrimitives, MultiplyPairs) {
   for (const Isa isa : supported_isas()) {
     const Primitives& prim = primitives(isa, DType::kBFloat16);

@@ -11,14 +11,17 @@
 // reference per row that moves only when it must; output += weights * values. 4 * pairs * d flops, both
 // products from operands read in order.
 //
-// Few queries (a slice of one tile, many keys): tasks are ranges of keys, fixed by the shape, whose states
-// (output, largest, sum) are joined in order afterwards.
+// Few queries (a slice of one tile): tasks are ranges of the keys that the tile sees (cut.h), whose states
+// (output, largest, sum) are joined in order afterwards. A few rows of plain keys read keys and values where
+// they lie, each byte once for all of the slice's heads: the memory's bandwidth is the limit, and packing
+// would cost more than the products.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numbers>
 
+#include "iha/kernels/cpu/cut.h"
 #include "iha/kernels/cpu/engine.h"
 #include "iha/kernels/cpu/query_tile.h"
 #include "iha/kernels/cpu/rows.h"
@@ -26,50 +29,7 @@
 namespace iha::cpu {
 namespace {
 
-constexpr int64_t kChunkRows = 512, kMostChunkRows = 2048;
-constexpr int64_t kEnoughChunks = 24;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
-
-// How the forward pass cuts its work, by shape alone.
-struct Cut {
-  explicit Cut(const Plan& plan);
-
-  bool joins_heads;  // a global collapse: a task takes all slices
-  int64_t chunk_rows;
-  int64_t splits = 1;     // ranges of keys of a tile, for few queries
-  int64_t tile_rows = 0;  // the most that a tile has
-  int64_t max_slices = 0;
-};
-
-Cut::Cut(const Plan& plan)
-    : joins_heads(plan.problem.collapse == CollapseKind::kGlobal), chunk_rows(kChunkRows) {
-  const Problem& problem = plan.problem;
-  int64_t states = 0;
-  bool few = true;
-  for (int64_t b = 0; b < problem.batch; ++b) {
-    const auto& slices = plan.slices(b);
-    max_slices = std::max(max_slices, static_cast<int64_t>(slices.size()));
-    states += static_cast<int64_t>(slices.size()) * plan.streams;
-    for (const Slice& slice : slices) {
-      const int64_t tokens = std::min(slice.queries.count, tile_tokens(plan, slice));
-      few &= slice.queries.count == tokens;
-      tile_rows = std::max(tile_rows, slice.heads() * tokens * plan.rows_per_token);
-    }
-  }
-  const int64_t panels = divide_up(problem.keys * plan.rows_per_token, kPanel);
-  if (few && states > 0) {
-    // Ranges of 1024 rows stay in L2 between packing and use; short ones are cut further until there are
-    // tasks.
-    constexpr int64_t kEnoughTasks = 32, kRangePanels = 32;
-    splits = std::clamp<int64_t>(std::max(kEnoughTasks / states, panels / kRangePanels), 1,
-                                 divide_up(panels, kBlockPanels));
-  }
-  // Long sequences repay larger chunks, which pack keys less often, while there are tasks enough for many
-  // workers.
-  const int64_t rows = problem.queries * plan.rows_per_token * (joins_heads ? 1 : problem.group());
-  const int64_t chunked = problem.batch * (joins_heads ? 1 : problem.key_heads);
-  while (chunk_rows < kMostChunkRows && chunked * (rows / (2 * chunk_rows)) >= kEnoughChunks) chunk_rows *= 2;
-}
 
 // The online softmax's state of a tile's rows.
 struct State {
@@ -83,7 +43,7 @@ class Worker {
   // Tokens [begin, end) of one slice's query view, or of the call where heads are joined.
   void run_chunk(int64_t batch, int64_t slice, int64_t begin, int64_t end, const float* states);
   // One range of keys of a slice's only tile; the state goes to `target`.
-  void run_split(int64_t batch, int64_t slice, int64_t stream, int64_t split, float* target);
+  void run_split(const Split& split, float* target);
   static int64_t state_size(const Plan& plan, const Cut& cut) {
     return cut.tile_rows * (plan.value_columns + 2);
   }
@@ -96,11 +56,16 @@ class Worker {
   void clear(const State& state, int64_t rows);
   void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
   void load_queries();
+  const Cell* queries(int64_t row) const;
   void attend(const Scope& scope, const State& state);
   void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
+  void score_packed(int64_t row, int64_t rows);
+  void score_unpacked(const Scope& scope, int64_t row, int64_t rows);
   void weigh_values(const State& state, int64_t row, int64_t rows);
   void weigh_hidden(const State& state, int64_t row, int64_t rows, int slot);
-  void join(const float* states, const State& state);
+  void weigh_unpacked(const State& state, int64_t row, int64_t rows);
+  void weigh_visible(const State& state, int64_t row, int64_t rows, int slot);
+  void join(const StateRange& range, const float* states, const State& state);
   void finish(const State& state, int64_t out_begin, int64_t out_tokens);
   void collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens);
   void write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
@@ -113,13 +78,15 @@ class Worker {
   const Primitives& prim_;
   RowReader reader_;
   PackedRows keys_, values_;
+  RowsInPlace keys_in_place_, values_in_place_;  // instead, where the cut is unpacked
   QueryTile tile_;
   GroupPanels panels_;
   View all_queries_;
   int64_t out_head_begin_ = 0;
-  int64_t score_row_;
+  int64_t score_row_, query_row_;  // of queries: cells
   Buffer<float> scores_, state_, query_rows_, out_;
   Buffer<Cell> queries_, patched_;
+  Buffer<char> visible_values_;
   std::vector<uint32_t> keep_;
 };
 
@@ -133,11 +100,12 @@ Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& o
       values_(plan, reader_, /*panels=*/false, /*rows=*/true),
       all_queries_{0, 1, plan.problem.queries},
       // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
-      score_row_(kBlockPanels * kPanel + 16) {
+      score_row_(kBlockPanels * kPanel + 16),
+      query_row_(plan.primitives.pairs ? round_up(plan.key_depth, kColumnMultiple) : plan.key_columns) {
   scores_.ensure(kMaxGroupRows * score_row_);
   state_.ensure(state_size(plan, cut));
   query_rows_.ensure(cut.tile_rows * plan.key_columns);
-  if (prim_.pairs) queries_.ensure(cut.tile_rows * plan.key_depth);
+  if (prim_.pairs) queries_.ensure(cut.tile_rows * query_row_);
   if (plan.drop_threshold > 0) keep_.resize(kMaxGroupRows * kBlockPanels);
 }
 
@@ -148,6 +116,12 @@ void Worker::clear(const State& state, int64_t rows) {
 }
 
 void Worker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream) {
+  if (cut_.unpacked) {
+    if (scope.rows() == 0) return;
+    keys_in_place_ = RowsInPlace(plan_, plan_.inputs.key, batch, slice);
+    values_in_place_ = RowsInPlace(plan_, plan_.inputs.value, batch, slice);
+    return;
+  }
   const RowSet set{batch, slice.key_head, stream, &slice.keys};
   keys_.reset(key_source(plan_), set, scope.rows(), plan_.key_depth, plan_.key_columns);
   values_.reset(value_source(plan_), set, scope.rows(), plan_.value_depth, plan_.value_columns);
@@ -166,8 +140,9 @@ void Worker::load_queries() {
   }
   if (!prim_.pairs) return;
   for (int64_t row = 0; row < tile_.rows(); ++row) {
-    prim_.pack_along(query_rows_.get() + row * plan_.key_columns, plan_.key_depth,
-                     queries_.get() + row * plan_.key_depth);
+    Cell* cells = queries_.get() + row * query_row_;
+    prim_.pack_along(query_rows_.get() + row * plan_.key_columns, plan_.key_depth, cells);
+    std::fill(cells + plan_.key_depth, cells + query_row_, Cell{0});
   }
 }
 
@@ -186,11 +161,12 @@ void Worker::attend(const Scope& scope, const State& state) {
   }
 }
 
-void Worker::attend_group(const Scope&, const State& state, int64_t row, int64_t rows) {
-  const Cell* queries = prim_.pairs
-                            ? queries_.get() + row * plan_.key_depth
-                            : reinterpret_cast<const Cell*>(query_rows_.get() + row * plan_.key_columns);
-  const int64_t query_row = prim_.pairs ? plan_.key_depth : plan_.key_columns;
+const Cell* Worker::queries(int64_t row) const {
+  const Cell* cells = prim_.pairs ? queries_.get() : reinterpret_cast<const Cell*>(query_rows_.get());
+  return cells + row * query_row_;
+}
+
+void Worker::score_packed(int64_t row, int64_t rows) {
   for (int slot = 0; slot < panels_.count;) {
     const int run = panels_.run(slot);
     for (int i = 0; i < run; ++i) {
@@ -200,8 +176,8 @@ void Worker::attend_group(const Scope&, const State& state, int64_t row, int64_t
     prim_.multiply({.rows = rows,
                     .columns = run * kPanel,
                     .depth = plan_.key_depth,
-                    .a = queries,
-                    .a_row = query_row,
+                    .a = queries(row),
+                    .a_row = query_row_,
                     .a_depth = 1,
                     .b = keys_.panel(panels_.panel[slot]),
                     .b_depth = kPanel,
@@ -210,6 +186,32 @@ void Worker::attend_group(const Scope&, const State& state, int64_t row, int64_t
                     .c_row = score_row_,
                     .accumulate = false});
     slot += run;
+  }
+}
+
+void Worker::score_unpacked(const Scope& scope, int64_t row, int64_t rows) {
+  for (int slot = 0; slot < panels_.count;) {
+    const int run = panels_.run(slot);
+    const int64_t first = panels_.panel[slot] * kPanel;
+    prim_.score_rows({.rows = rows,
+                      .count = std::min(run * kPanel, scope.rows() - first),
+                      .width = plan_.problem.head_dim,
+                      .queries = queries(row),
+                      .query_row = query_row_,
+                      .keys = keys_in_place_.at(first),
+                      .dtype = plan_.inputs.key.dtype,
+                      .key_row = keys_in_place_.row(),
+                      .scores = scores_.get() + slot * kPanel,
+                      .score_row = score_row_});
+    slot += run;
+  }
+}
+
+void Worker::attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows) {
+  if (cut_.unpacked) {
+    score_unpacked(scope, row, rows);
+  } else {
+    score_packed(row, rows);
   }
   for (int slot = 0; slot < panels_.count; ++slot) {
     if (panels_.partial[slot]) {
@@ -233,7 +235,11 @@ void Worker::attend_group(const Scope&, const State& state, int64_t row, int64_t
                  .output_columns = plan_.value_columns,
                  .keep = keep,
                  .keep_row = panels_.count});
-  weigh_values(state, row, rows);
+  if (cut_.unpacked) {
+    weigh_unpacked(state, row, rows);
+  } else {
+    weigh_values(state, row, rows);
+  }
 }
 
 void Worker::weigh_values(const State& state, int64_t row, int64_t rows) {
@@ -287,11 +293,62 @@ void Worker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slo
   }
 }
 
-// The states of the key ranges, in order, as one.
-void Worker::join(const float* states, const State& state) {
+void Worker::weigh_unpacked(const State& state, int64_t row, int64_t rows) {
+  for (int slot = 0; slot < panels_.count;) {
+    if (panels_.partial[slot]) {
+      weigh_visible(state, row, rows, slot++);
+      continue;
+    }
+    int run = 1;
+    while (run < panels_.run(slot) && !panels_.partial[slot + run]) ++run;
+    prim_.weigh_rows({.rows = rows,
+                      .panels = run,
+                      .width = plan_.problem.value_dim,
+                      .weights = reinterpret_cast<const Cell*>(scores_.get()) + slot * values_.row_cells(),
+                      .weight_row = score_row_,
+                      .values = values_in_place_.at(panels_.panel[slot] * kPanel),
+                      .dtype = plan_.inputs.value.dtype,
+                      .value_row = values_in_place_.row(),
+                      .output = state.output + row * plan_.value_columns,
+                      .output_row = plan_.value_columns});
+    slot += run;
+  }
+}
+
+// A partial panel: rows that see the same (every row, where there is one query) get a copy in which the rest
+// is 0, finite or not. Nothing past the last key is read.
+void Worker::weigh_visible(const State& state, int64_t row, int64_t rows, int slot) {
+  const auto& bits = panels_.bits[slot];
+  const int64_t width = plan_.problem.value_dim, bytes = width * plan_.element_size;
+  char* copy = visible_values_.ensure(kPanel * bytes);
+  for (int64_t i = 0, next = 1; i < rows; i = next++) {
+    while (next < rows && bits[next] == bits[i]) ++next;
+    for (int64_t key = 0; key < kPanel; ++key) {
+      if (bits[i] >> key & 1u) {
+        std::memcpy(copy + key * bytes, values_in_place_.at(panels_.panel[slot] * kPanel + key), bytes);
+      } else {
+        std::memset(copy + key * bytes, 0, bytes);
+      }
+    }
+    prim_.weigh_rows({.rows = next - i,
+                      .panels = 1,
+                      .width = width,
+                      .weights = reinterpret_cast<const Cell*>(scores_.get() + i * score_row_) +
+                                 slot * values_.row_cells(),
+                      .weight_row = score_row_,
+                      .values = copy,
+                      .dtype = plan_.inputs.value.dtype,
+                      .value_row = width,
+                      .output = state.output + (row + i) * plan_.value_columns,
+                      .output_row = plan_.value_columns});
+  }
+}
+
+// The states of a slice's ranges of keys, in order, as one.
+void Worker::join(const StateRange& range, const float* states, const State& state) {
   clear(state, tile_.rows());
-  for (int64_t split = 0; split < cut_.splits; ++split) {
-    const State part = state_at(const_cast<float*>(states) + split * state_size(plan_, cut_));
+  for (int64_t number = range.begin; number < range.end; ++number) {
+    const State part = state_at(const_cast<float*>(states) + number * state_size(plan_, cut_));
     for (int64_t row = 0; row < tile_.rows(); ++row) {
       if (part.sum[row] == 0.0f) continue;  // saw nothing
       const float largest = std::max(state.largest[row], part.largest[row]);
@@ -422,8 +479,7 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
         tile_.fill(plan_, scope, slice, batch, stream, token,
                    std::min(token + tile_tokens(plan_, slice), last));
         if (states != nullptr) {
-          const int64_t number = (batch * cut_.max_slices + at) * plan_.streams + stream;
-          join(states + number * cut_.splits * state_size(plan_, cut_), state);
+          join(cut_.states_of(batch, at, stream), states, state);
         } else {
           load_queries();
           clear(state, tile_.rows());
@@ -439,15 +495,13 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
   }
 }
 
-void Worker::run_split(int64_t batch, int64_t slice_index, int64_t stream, int64_t split, float* target) {
-  Slice part = plan_.slices(batch)[slice_index];
-  const int64_t first = part.keys.count * split / cut_.splits,
-                last = part.keys.count * (split + 1) / cut_.splits;
-  part.keys = {part.keys.token(first), part.keys.step, last - first};
-  const Scope scope(plan_.problem, batch, part.pattern, part.keys, plan_.rows_per_token,
-                    plan_.ranks_of(batch));
-  begin_slice(part, scope, batch, stream);
-  tile_.fill(plan_, scope, part, batch, stream, 0, part.queries.count);
+void Worker::run_split(const Split& split, float* target) {
+  Slice part = plan_.slices(split.batch)[split.slice];
+  part.keys = split.keys;
+  const Scope scope(plan_.problem, split.batch, part.pattern, part.keys, plan_.rows_per_token,
+                    plan_.ranks_of(split.batch));
+  begin_slice(part, scope, split.batch, split.stream);
+  tile_.fill(plan_, scope, part, split.batch, split.stream, 0, part.queries.count);
   load_queries();
   const State state = state_at(target);
   clear(state, tile_.rows());
@@ -497,16 +551,12 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
     return *workers[index];
   };
   Buffer<float> states;
-  if (cut.splits > 1) {
+  if (!cut.splits.empty()) {
+    const auto tasks = static_cast<int64_t>(cut.splits.size());
     const int64_t size = Worker::state_size(plan, cut);
-    const int64_t per_batch = cut.max_slices * plan.streams * cut.splits;
-    states.ensure(problem.batch * per_batch * size);
-    parallel.run(problem.batch * per_batch, [&](int64_t task, int worker) {
-      const int64_t split = task % cut.splits, stream = task / cut.splits % plan.streams;
-      const int64_t slice = task / (cut.splits * plan.streams) % cut.max_slices, batch = task / per_batch;
-      if (slice < static_cast<int64_t>(plan.slices(batch).size())) {
-        worker_at(worker).run_split(batch, slice, stream, split, states.get() + task * size);
-      }
+    states.ensure(tasks * size);
+    parallel.run(tasks, [&](int64_t task, int worker) {
+      worker_at(worker).run_split(cut.splits[task], states.get() + cut.splits[task].state * size);
     });
   }
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t task, int worker) {

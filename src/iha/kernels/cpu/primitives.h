@@ -76,11 +76,38 @@ struct ScoreGradientStep {
   float keep_scale;
 };
 
+// Few queries: scores[rows, count] = queries keys^T, of keys where they lie in memory. Columns up to the next
+// multiple of 16 are written too, with whatever.
+struct RowScores {
+  int64_t rows, count, width;  // width: channels
+  const Cell* queries;         // cells of `width` channels, then zeros up to a multiple of 16 cells
+  int64_t query_row;
+  const void* keys;  // of dtype, channels side by side
+  DType dtype;       // bfloat16 where `pairs`
+  int64_t key_row;   // elements
+  float* scores;
+  int64_t score_row;
+};
+
+// Few queries: output[rows, width] += weights[rows, 32 * panels] values, of values where they lie in memory.
+struct RowSums {
+  int64_t rows, panels, width;
+  const Cell* weights;  // as SoftmaxStep leaves them
+  int64_t weight_row;
+  const void* values;
+  DType dtype;
+  int64_t value_row;
+  float* output;
+  int64_t output_row;
+};
+
 struct Primitives {
   bool pairs;      // cells are pairs of bfloat16
   int group_rows;  // rows of a register tile
   void (*multiply)(const Product& product);
   void (*multiply_float)(const Product& product);  // cells are float32, whatever `pairs` says
+  void (*score_rows)(const RowScores& scores);
+  void (*weigh_rows)(const RowSums& sums);
   // cells[row of 32][columns] -> panel[columns][32].
   void (*transpose)(const Cell* rows, int64_t row, int64_t columns, Cell* panel);
   void (*widen)(const void* source, DType dtype, int64_t count, float* target);

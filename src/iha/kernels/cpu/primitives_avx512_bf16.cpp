@@ -7,7 +7,38 @@
 namespace iha::cpu {
 namespace {
 
+// Rows of bfloat16 as they lie in memory: pairs along channels are their own bytes; pairs along keys are
+// woven of two rows, which leaves channels in another order.
+struct PairRows {
+  using Element = uint16_t;
+  using Float = Avx512::Float;
+  static constexpr int kElements = 32, kKeys = 2, kVectors = 2;
+
+  static Float multiply_add(Float a, Float b, Float sum) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  static Float load(const uint16_t* row) { return Avx512::load(row); }
+  static void spread(const uint16_t* row, int64_t next, Float* cells) {
+    const __m512i first = _mm512_loadu_si512(row), second = _mm512_loadu_si512(row + next);
+    cells[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(first, second));
+    cells[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(first, second));
+  }
+  // Of each eight channels the first four are in sums[0], the others in sums[1].
+  static void load_sums(const float* output, Float* sums) {
+    const Float low = Avx512::load(output), high = Avx512::load(output + 16);
+    sums[0] = _mm512_shuffle_f32x4(low, high, 0x88);
+    sums[1] = _mm512_shuffle_f32x4(low, high, 0xdd);
+  }
+  static void store_sums(float* output, const Float* sums) {
+    const Float low = _mm512_shuffle_f32x4(sums[0], sums[1], 0x44);
+    const Float high = _mm512_shuffle_f32x4(sums[0], sums[1], 0xee);
+    Avx512::store(output, _mm512_shuffle_f32x4(low, low, 0xd8));
+    Avx512::store(output + 16, _mm512_shuffle_f32x4(high, high, 0xd8));
+  }
+};
+
 struct BFloat16Cells {
+  using Rows = PairRows;
   static constexpr bool kPairs = true;
   static constexpr int kExpDegree = 3;  // 7.5e-5, where rounding a weight to bfloat16 costs up to 2e-3
   using Float = Avx512::Float;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "iha/kernels/cpu/primitives.h"
+#include "iha/kernels/cpu/unpacked_impl.h"
 
 namespace iha::cpu {
 namespace {
@@ -398,6 +399,8 @@ constexpr Primitives make_primitives() {
           .group_rows = S::kGroupRows,
           .multiply = multiply<S, Cells>,
           .multiply_float = multiply<S, FloatCells<S>>,
+          .score_rows = score_rows<S, Cells>,
+          .weigh_rows = weigh_rows<S, Cells>,
           .transpose = transpose<S>,
           .widen = widen<S>,
           .narrow = narrow<S>,

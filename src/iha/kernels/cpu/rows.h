@@ -51,6 +51,25 @@ class RowReader {
   Buffer<double> angles_;
 };
 
+// Rows of one head as they lie in memory, channels side by side.
+class RowsInPlace {
+ public:
+  RowsInPlace() = default;
+  // Those of the slice's keys in [B, heads, tokens, width].
+  RowsInPlace(const Plan& plan, const core::Array& array, int64_t batch, const Slice& slice)
+      : row_(array.strides[2] * slice.keys.step), bytes_(plan.element_size) {
+    const auto& s = array.strides;
+    const int64_t at = batch * s[0] + slice.key_head * s[1] + slice.keys.first * s[2];
+    data_ = static_cast<const char*>(array.data) + at * bytes_;
+  }
+  const char* at(int64_t index) const { return data_ + index * row_ * bytes_; }
+  int64_t row() const { return row_; }  // elements from one row to the next
+
+ private:
+  const char* data_ = nullptr;
+  int64_t row_ = 0, bytes_ = 0;
+};
+
 // The rows of one RowSet in panels of 32, packed when first asked for: as panels [columns of cells][32] for
 // products over channels, as rows [32 (or 16 pairs)][columns] for products over rows, or both. Rows past the
 // end are zero.

@@ -39,6 +39,19 @@ struct Avx2 {
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
   }
 
+  // Lane i: the sum of parts[i], all in one order: within halves, then over them.
+  static Float sums(const Float* parts) {
+    __m256 halves[2];
+    for (int i = 0; i < 2; ++i) {
+      const __m256 a = parts[4 * i], b = parts[4 * i + 1], c = parts[4 * i + 2], d = parts[4 * i + 3];
+      const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+      const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+      halves[i] = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    }
+    return _mm256_add_ps(_mm256_permute2f128_ps(halves[0], halves[1], 0x20),
+                         _mm256_permute2f128_ps(halves[0], halves[1], 0x31));
+  }
+
   static Float round(Float x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   // fraction * 2^whole, exactly 0 for x below -126 (-inf too: hidden keys weigh nothing); NaN stays.
   static Float raise(Float x, Float fraction, Float whole) {

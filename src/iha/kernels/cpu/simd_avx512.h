@@ -33,6 +33,21 @@ struct Avx512 {
   static float sum(Float a) { return _mm512_reduce_add_ps(a); }
   static float largest(Float a) { return _mm512_reduce_max_ps(a); }
 
+  // Lane i: the sum of parts[i], all in one order: within quarters, then over them.
+  static Float sums(const Float* parts) {
+    __m512 quarters[4];
+    for (int i = 0; i < 4; ++i) {
+      const __m512 a = parts[4 * i], b = parts[4 * i + 1], c = parts[4 * i + 2], d = parts[4 * i + 3];
+      const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+      const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+      quarters[i] = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    }
+    const auto halve = [](__m512 a, __m512 b) {
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    };
+    return halve(halve(quarters[0], quarters[1]), halve(quarters[2], quarters[3]));
+  }
+
   // Nearest integer; what remains is in [-1/2, 1/2].
   static Float round(Float x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -46,6 +46,11 @@ struct Portable {
     return even > odd ? even : odd;
   }
 
+  // Lane i: the sum of parts[i], all in one order.
+  static Float sums(const Float* parts) {
+    return Float{sum(parts[0]), sum(parts[1]), sum(parts[2]), sum(parts[3])};
+  }
+
   // Adding 1.5 * 2^23 leaves no bits below one; values outside +-2^21 never reach `raise` unclamped.
   static Float round(Float x) {
     const Float magic = set(12582912.0f), low = set(-150.0f);
@@ -62,8 +67,10 @@ struct Portable {
   }
 
   static Float widen_bfloat16(const uint16_t* source) {
-    return Float{bfloat16_to_float(source[0]), bfloat16_to_float(source[1]), bfloat16_to_float(source[2]),
-                 bfloat16_to_float(source[3])};
+    const Int words = Int{source[0], source[1], source[2], source[3]} << 16;
+    Float value;
+    std::memcpy(&value, &words, sizeof value);
+    return value;
   }
   static Float widen_float16(const uint16_t* source) {
     return Float{float16_to_float(source[0]), float16_to_float(source[1]), float16_to_float(source[2]),
