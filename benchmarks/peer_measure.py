@@ -20,6 +20,7 @@ class Timing:
     path: str
     error: float  # largest difference from float64, over the largest right value, of the worst result
     seconds: list[float] = dataclasses.field(default_factory=list)
+    cpu_seconds: list[float] = dataclasses.field(default_factory=list)  # of all threads of the process
 
 
 def largest_error(found: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...]) -> float:
@@ -61,15 +62,16 @@ def in_turns(work: Work, dtype: str, names: list[str], rounds: int, skipped: dic
     for _ in range(rounds):
         for timing in timings:
             time.sleep(0.02)  # worker threads of the turn before stop spinning
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             calls[timing.path]()
             timing.seconds.append(time.perf_counter() - start)
+            timing.cpu_seconds.append(time.process_time() - cpu_start)
     return timings
 
 
-def ratio(timing: Timing, to: Timing) -> float:
+def ratio(seconds: list[float], to: list[float]) -> float:
     """Median over the rounds of one path's time over another's: noise hits both alike."""
-    return statistics.median(a / b for a, b in zip(timing.seconds, to.seconds, strict=True))
+    return statistics.median(a / b for a, b in zip(seconds, to, strict=True))
 
 
 def _status(field: str) -> int:

@@ -19,9 +19,9 @@ import sys
 
 import torch
 
-from peer_measure import in_turns, peak_bytes, ratio
+from peer_measure import Timing, in_turns, peak_bytes, ratio
 from peer_paths import NAMES, PATHS, Unavailable
-from peer_work import DTYPES, STANDARD
+from peer_work import DTYPES, STANDARD, Work
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -42,7 +42,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: python benchmarks/peers.py --work mixed,window --dtype float32 --rounds 9 --no-memory")
-    works = ", ".join(f"{work.name} ({work.patterns}, N {work.tokens}, P {work.pseudo_heads})" for work in STANDARD.values())
+    works = ", ".join(f"{w.name} ({w.patterns}, N {w.tokens}, P {w.pseudo_heads})" for w in STANDARD.values())
     parser.add_argument("--work", type=listed(STANDARD), default=list(STANDARD), help=f"some of: {works}; default: all")
     parser.add_argument("--dtype", type=listed(DTYPES), default=list(DTYPES), help="float32,bfloat16 (default: both)")
     parser.add_argument("--paths", type=listed(NAMES), default=NAMES, help="only these; iha always runs; default: all")
@@ -66,39 +66,68 @@ def measure(options: argparse.Namespace) -> dict:
             print(f"{work.name}, {dtype} ...", file=sys.stderr)
             timings = in_turns(work, dtype, names, options.rounds, reasons)
             for timing in timings:
-                seconds = statistics.median(timing.seconds)
-                line = {
-                    "work": work.name, "dtype": dtype, "path": timing.path, "tokens": work.tokens,
-                    "patterns": work.patterns, "pseudo_heads": work.pseudo_heads, "seconds": seconds,
-                    "seconds_best": min(timing.seconds), "seconds_over_iha": ratio(timing, timings[0]),
-                    "flops_per_second": work.flops / seconds, "error": timing.error, "extra_bytes": None,
-                }
+                memory = None
                 if not options.no_memory:
                     try:
-                        line["extra_bytes"] = peak_bytes(timing.path, work, dtype)
+                        memory = peak_bytes(timing.path, work, dtype)
                     except Unavailable as reason:
                         reasons[f"memory of {timing.path}"] = str(reason)
-                lines.append(line)
-            skipped += [{"work": work.name, "dtype": dtype, "path": p, "reason": reason} for p, reason in reasons.items()]
+                lines.append(line_of(work, dtype, timing, timings[0], memory))
+            for path, reason in reasons.items():
+                skipped.append({"work": work.name, "dtype": dtype, "path": path, "reason": reason})
     return {"threads": torch.get_num_threads(), "torch": torch.__version__, "lines": lines, "skipped": skipped}
 
 
+def line_of(work: Work, dtype: str, timing: Timing, iha: Timing, memory: int | None) -> dict:
+    seconds = statistics.median(timing.seconds)
+    return {
+        "work": work.name,
+        "dtype": dtype,
+        "path": timing.path,
+        "tokens": work.tokens,
+        "patterns": work.patterns,
+        "pseudo_heads": work.pseudo_heads,
+        "seconds": seconds,
+        "seconds_best": min(timing.seconds),
+        "seconds_over_iha": ratio(timing.seconds, iha.seconds),
+        "cpu_seconds_over_iha": ratio(timing.cpu_seconds, iha.cpu_seconds),
+        "flops_per_second": work.flops / seconds,
+        "error": timing.error,
+        "extra_bytes": memory,
+    }
+
+
 def table(result: dict) -> str:
-    heads = ("work", "dtype", "path", "median ms", "best ms", "GFLOP/s", "iha is x as fast", "error", "extra MiB")
+    heads = ("work", "dtype", "path", "median ms", "best ms", "GFLOP/s", "iha is x as fast", "CPU x", "error",
+             "extra MiB")
     rows = [heads]
     for line in result["lines"]:
         memory = line["extra_bytes"]
+        other = line["path"] != "iha"
         rows.append((
-            line["work"], line["dtype"], line["path"], f"{line['seconds'] * 1e3:.1f}", f"{line['seconds_best'] * 1e3:.1f}",
-            f"{line['flops_per_second'] * 1e-9:.0f}", "" if line["path"] == "iha" else f"{line['seconds_over_iha']:.2f}",
-            f"{line['error']:.1e}", "" if memory is None else f"{memory / 2**20:.1f}"))
+            line["work"],
+            line["dtype"],
+            line["path"],
+            f"{line['seconds'] * 1e3:.1f}",
+            f"{line['seconds_best'] * 1e3:.1f}",
+            f"{line['flops_per_second'] * 1e-9:.0f}",
+            f"{line['seconds_over_iha']:.2f}" if other else "",
+            f"{line['cpu_seconds_over_iha']:.2f}" if other else "",
+            f"{line['error']:.1e}",
+            "" if memory is None else f"{memory / 2**20:.1f}",
+        ))
     widths = [max(len(row[at]) for row in rows) for at in range(len(heads))]
-    text = [f"Attention on {result['threads']} threads, torch {result['torch']}. GFLOP/s count needed work. Error: from",
-            "float64, over the largest value. Extra: peak memory beyond inputs and results.", ""]
+    text = [
+        f"Attention on {result['threads']} threads, torch {result['torch']}. GFLOP/s count needed work. Error: from",
+        "float64, over the largest value. Extra: peak memory beyond inputs and results. CPU x: the ratio in CPU time",
+        "of all threads, steadier where the machine is shared; waiting threads that spin count.",
+        "",
+    ]
     for row in rows:
         cells = [cell.ljust(w) if at < 3 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths))]
         text.append("  ".join(cells).rstrip())
-    text += [f"skipped: {each['work']}, {each['dtype']}, {each['path']}: {each['reason']}" for each in result["skipped"]]
+    for each in result["skipped"]:
+        text.append(f"skipped: {each['work']}, {each['dtype']}, {each['path']}: {each['reason']}")
     return "\n".join(text)
 
 
