@@ -62,6 +62,30 @@ def test_every_path_is_right(result):
         assert line["error"] <= bound(line), line
 
 
+def test_slices_of_keys_are_right_in_blocks_smaller_than_the_sequence(torch_library):
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from peer_measure import largest_error
+from peer_paths import grouped
+from peer_work import STANDARD, draw, reference
+for name in ("mixed", "window"):
+    work = STANDARD[name].resized(96)
+    inputs = draw(work, torch.float32)
+    right = reference(work, inputs, torch.arange(work.tokens))
+    for block in (7, 16, 95):
+        print(largest_error((grouped(work, inputs, block).forward(),), right))
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(SOURCE / "benchmarks")], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "IHA_LIBRARY": str(torch_library)}, check=False)
+    assert finished.returncode == 0, finished.stderr
+    errors = [float(line) for line in finished.stdout.split()]
+    assert len(errors) == 6
+    assert max(errors) <= bound({"dtype": "float32", "tokens": 96, "pseudo_heads": 1})
+
+
 def test_windows_shrink_with_the_tokens(result):
     patterns = {line["work"]: line["patterns"] for line in result["lines"]}
     assert patterns["window"] == "sliding:3*12"
