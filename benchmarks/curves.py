@@ -101,12 +101,13 @@ def main(arguments: list[str] | None = None) -> None:
                         help="default: %(default)s")
     parser.add_argument("--data", type=pathlib.Path, help="also write the figures there, as JSON")
     parser.add_argument("--from", dest="kept", type=pathlib.Path, help="draw these figures and measure nothing")
+    parser.add_argument("--note", help="what a reader must know of the machine; stands under the title")
     parser.add_argument("--rounds", type=int, default=3, help="turns of all paths (default %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: torch's own number")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="default: %(default)s")
     parser.add_argument("--largest-tokens", type=int, default=16384, help="default: %(default)s")
     parser.add_argument("--masked-tokens", type=int, default=4096,
-                        help="largest size of masks, 60 N^2 bytes (default %(default)s)")
+                        help="largest size with masks, 170 N^2 bytes (default %(default)s)")
     options = parser.parse_args(arguments)
     try:
         import matplotlib  # noqa: F401, asked for before minutes of measuring
@@ -121,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.data:
         options.data.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     options.output.mkdir(parents=True, exist_ok=True)
-    how = f"{figures['dtype']}, {figures['threads']} threads"
+    how = f"{figures['dtype']}, {figures['threads']} threads" + (f"\n{options.note}" if options.note else "")
     draw(figures["tokens"], f"12 heads, causal*4,sliding:256*4,global*4, d 64, forward, {how}", "tokens N", True,
          options.output / "tokens.svg")
     draw(figures["pseudo_heads"], f"8 interleaved causal heads, N 1024, d 64, forward + backward, {how}",
