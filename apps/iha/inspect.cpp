@@ -170,7 +170,7 @@ std::string legend(const InspectOptions& options) {
   const Coverage cells = coverage(global(), options.tokens, kPicture);
   return text("Rows are queries, columns keys",
               cells.block == 1 ? "" : text(", ", cells.block, " tokens a cell"),
-              ": # all pairs visible, + some, . none.");
+              ": # all pairs of tokens visible, + some, . none.");
 }
 
 nlohmann::json to_json(const LayerCost& cost, const InspectOptions& options) {

@@ -79,6 +79,18 @@ def losses_so_far(folder):
     return [line for line in whole.splitlines() if '"loss"' in line]
 
 
+def test_resume_refuses_another_seed_and_leaves_the_run_as_it_is(iha, tiny_lm, tmp_path):
+    run = tmp_path / "run"
+    iha(*tiny_lm, "--steps", 4, "--output", run)
+    before = {name: (run / name).read_bytes() for name in ("config.json", "model.json")}
+    refused = iha(*tiny_lm, "--steps", 4, "--seed", 99, "--output", run, "--resume", status=1)
+    assert '"seed":99' in refused.stderr
+    refused = iha(*tiny_lm, "--steps", 4, "--weight-decay", 0.3, "--output", run, "--resume", status=1)
+    assert 'decay 0.3' in refused.stderr
+    assert before == {name: (run / name).read_bytes() for name in before}
+    iha(*tiny_lm, "--steps", 4, "--log-every", 2, "--output", run, "--resume")
+
+
 def test_resume_refuses_another_schedule_and_another_model(iha, tiny_lm, tmp_path):
     iha(*tiny_lm, "--steps", 4, "--output", tmp_path / "run")
     assert "steps 4" in iha(*tiny_lm, "--steps", 5, "--output", tmp_path / "run", "--resume", status=1).stderr

@@ -353,6 +353,12 @@ TEST(CaseFile, FaultsBetweenTensorsAreNamed) {
                     draft.tensors["k"].shape = {1, 3, 5, 4};
                     draft.tensors["v"].shape = {1, 3, 5, 4};
                   }},
+                 {"pseudo-tokens of 2 heads, expected at most",
+                  [](Draft& draft) {
+                    for (const std::string name : {"q", "k", "v"})
+                      draft.tensors[name].shape = {1, 2, int64_t{1} << 40, 0};
+                    for (auto& [name, tensor] : draft.tensors) tensor.type = TensorType::kBF16;
+                  }},
                  {"288230376151711744 sequences or heads", [](Draft& draft) {
                     for (const std::string name : {"q", "k", "v"})
                       draft.tensors[name].shape = {int64_t{1} << 58, 0, 0, 0};

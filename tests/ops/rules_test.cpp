@@ -438,5 +438,51 @@ TEST(Accuracy, ABFloat16GradientRoundsOnce) {
   }
 }
 
+// Values without channels leave the softmax as it is.
+TEST(Sizes, ValuesWithoutChannelsKeepTheLogsumexp) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const OperatorCall wide = random_operator_call({1, 2, 2, 5, 5, 4, 3}, "causal", dtype);
+    OperatorCall narrow = wide;
+    narrow.value = wide.value.detach().slice(3, 0, 0).requires_grad_(true);
+    const at::Tensor expected = std::get<1>(wide.attention_with_lse()),
+                     lse = std::get<1>(narrow.attention_with_lse());
+    EXPECT_TRUE(at::equal(lse, expected));
+    const auto right = gradients(wide, {expected}, {at::ones_like(lse)});
+    const auto found = gradients(narrow, {lse}, {at::ones_like(lse)});
+    EXPECT_TRUE(at::allclose(found[ops::kQuery], right[ops::kQuery]));
+    EXPECT_TRUE(at::allclose(found[ops::kKey], right[ops::kKey]));
+  }
+}
+
+// Steps and chunks as large as an int64, against the oracle's plain predicate.
+TEST(Sizes, LargestStepsAndChunks) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const int64_t offset : {-4, 0, 2}) {
+      for (const Pattern& pattern :
+           {every(kLargest), causal_every(kLargest), strided(kLargest), chunked(kLargest),
+            causal_chunked(int64_t{1} << 60), window(kLargest, 0)}) {
+        OperatorCall call = random_operator_call({1, 1, 1, 6, 6, 4, 4}, "global", dtype);
+        call.options.patterns = pattern;
+        call.options.query_offset = at::full({1}, offset, at::kLong);
+        const at::Tensor lse = std::get<1>(call.attention_with_lse());
+        const at::Tensor scores = call.query.matmul(call.key.transpose(2, 3)) / 2;
+        for (int64_t i = 0; i < 6; ++i) {
+          double sum = 0;
+          for (int64_t j = 0; j < 6; ++j) {
+            if (visible(pattern, i + offset, j)) sum += std::exp(scores[0][0][i][j].item<double>());
+          }
+          const double found = lse[0][0][i][0].item<double>();
+          if (sum == 0) {
+            EXPECT_EQ(found, -std::numeric_limits<double>::infinity()) << to_text(pattern) << " " << offset;
+          } else {
+            EXPECT_NEAR(found, std::log(sum), 1e-5) << to_text(pattern) << " " << offset << " row " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace iha

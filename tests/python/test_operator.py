@@ -240,6 +240,12 @@ def test_double_backward_is_refused_by_name(iha):
         grad.sum().backward()
 
 
+def test_forward_mode_is_refused_by_name(iha):
+    query, key, value = qkv(grad=False)
+    with pytest.raises(NotImplementedError, match="iha::attention.*forward-mode"):
+        torch.func.jvp(lambda x: iha.attention(x, key, value), (query,), (query,))
+
+
 def test_autocast_casts_the_three_inputs(iha):
     query, key, value = qkv(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,5 +1,6 @@
 #include "iha/io/case_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,6 +16,8 @@ constexpr int64_t kAny = CaseReader::kAny;
 // Tensors without elements take no bytes, so a small file may name any size. Sequences, heads and
 // pseudo-heads get memory of their own all the same, hence a bound for them.
 constexpr int64_t kMostRows = int64_t{1} << 20;
+// Results have rows for these, also where a channel count of 0 leaves the file without bytes for them.
+constexpr double kMostPseudoTokens = 1 << 28;
 
 // Runs `read`, whose errors do not know the file yet.
 template <class Read>
@@ -65,6 +68,12 @@ void read_mixing(CaseReader& reader, AttentionCase& result) {
   problem.pseudo_heads = pseudo_heads == kAny ? 1 : pseudo_heads;
   check(problem.pseudo_heads <= kMostRows, reader.name(), ": ", problem.pseudo_heads,
         " pseudo-heads, expected at most ", kMostRows);
+  // A product that fits a double: the factors are bounded, or have bytes in the file.
+  const auto heads = static_cast<double>(problem.batch * problem.query_heads);
+  const auto tokens = static_cast<double>(std::max(problem.queries, problem.keys));
+  const double rows = heads * tokens * static_cast<double>(problem.pseudo_heads);
+  check(std::max(rows, tokens) <= kMostPseudoTokens, reader.name(), ": ", rows, " pseudo-tokens of ", heads,
+        " heads, expected at most ", kMostPseudoTokens);
 
   const std::string kind = reader.choice("collapse", {"mean", "per_head", "global"});
   if (kind == "mean") return;  // a tensor `collapse` then is one too many, which finish() says

@@ -69,6 +69,18 @@ Arguments read_attention(const torch::jit::Stack& stack, size_t count, std::stri
   return arguments;
 }
 
+// Whether the backward pass wants parts of its own. A plain call's output serves as well, as in torch's own
+// attention; but where it is rounded to 16 bits, the gradients of mixing weights and sinks, small differences
+// of large sums, would lose more than their inputs have.
+bool keeps_parts(const Arguments& arguments) {
+  if (!arguments.plain()) return true;
+  const auto& inputs = arguments.inputs;
+  const bool sums = inputs[kAlphaQ].defined() || inputs[kAlphaK].defined() || inputs[kAlphaV].defined() ||
+                    inputs[kSinks].defined();
+  const at::ScalarType dtype = arguments.query().scalar_type();
+  return sums && accumulate_type(dtype) != dtype;
+}
+
 void attention_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const Arguments arguments = read_attention(*stack, count, "iha::attention");
@@ -77,7 +89,7 @@ void attention_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       at::GradMode::is_enabled() &&
       std::any_of(arguments.inputs.begin(), arguments.inputs.end(),
                   [](const at::Tensor& x) { return x.defined() && x.requires_grad(); });
-  torch::jit::push(*stack, call_forward(arguments, {true, differentiate && !arguments.plain()}).out);
+  torch::jit::push(*stack, call_forward(arguments, {true, differentiate && keeps_parts(arguments)}).out);
 }
 
 void attention_with_lse_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
