@@ -88,7 +88,7 @@ def test_resume_refuses_another_seed_and_leaves_the_run_as_it_is(iha, tiny_lm, t
     refused = iha(*tiny_lm, "--steps", 4, "--weight-decay", 0.3, "--output", run, "--resume", status=1)
     assert 'decay 0.3' in refused.stderr
     assert before == {name: (run / name).read_bytes() for name in before}
-    iha(*tiny_lm, "--steps", 4, "--log-every", 2, "--output", run, "--resume")
+    iha(*tiny_lm, "--steps", 4, "--evaluate-every", 2, "--output", run, "--resume")
 
 
 def test_resume_refuses_another_schedule_and_another_model(iha, tiny_lm, tmp_path):
