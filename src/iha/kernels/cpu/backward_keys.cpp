@@ -117,7 +117,7 @@ void KeyRange::load_tile() {
   }
   const core::Array& lse = call_.upstream.lse;
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t head = tile_.head(plan_, row), token = tile_.slice->queries.token(tile_.index(plan_, row));
+    const int64_t head = tile_.head(row), token = tile_.slice->queries.token(tile_.index(row));
     const int64_t at = batch * lse.strides[0] + head * lse.strides[1] + token * lse.strides[2] +
                        tile_.pseudo[row] * lse.strides[3];
     const double value = load(lse.data, lse.dtype, at);
@@ -414,8 +414,8 @@ void KeyRange::write_queries(const HeadGradients& target) {
   const Problem& problem = plan_.problem;
   const auto factor = static_cast<float>(problem.scale);
   for (int64_t row = 0; row < tile_.rows(); ++row) {
-    const int64_t in_group = tile_.head(plan_, row) % problem.group();
-    const int64_t token = tile_.slice->queries.token(tile_.index(plan_, row));
+    const int64_t in_group = tile_.head(row) % problem.group();
+    const int64_t token = tile_.slice->queries.token(tile_.index(row));
     const int64_t at = (in_group * problem.queries + token) * problem.pseudo_heads + tile_.pseudo[row];
     prim_.add_scaled(target.query + at * plan_.key_columns, query_gradients_.get() + row * plan_.key_columns,
                      factor, plan_.key_columns);

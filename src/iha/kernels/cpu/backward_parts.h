@@ -45,13 +45,13 @@ class RowTerms {
   void run(int64_t batch, const Slice& slice, int64_t begin, int64_t end, float* collapse, float* sinks);
 
  private:
-  void read_row(const core::Array& array, int64_t at, int64_t step, float* target) const;
+  const float* read_row(const core::Array& array, int64_t at, int64_t step, std::vector<float>& copy) const;
 
   const BackwardCall& call_;
   RowReader reader_;
   OutputGradients output_gradients_;
   QueryTile tile_;
-  std::vector<float> gradients_, part_, upstream_, lanes_;
+  std::vector<float> none_, gradients_, part_, upstream_, lanes_;
 };
 
 // Where part 2 leaves gradients of rows before they are turned back and unmixed: row token * P + pseudo.
@@ -133,7 +133,7 @@ class TokenGradients {
   const Plan& plan_;
   RowReader reader_;
   std::vector<float> none_;
-  Buffer<float> rows_, heads_;
+  Buffer<float> rows_;
 };
 
 }  // namespace iha::cpu

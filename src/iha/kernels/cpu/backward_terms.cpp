@@ -46,64 +46,78 @@ RowTerms::RowTerms(const BackwardCall& call)
       output_gradients_(call, reader_),
       gradients_(largest_tile(call.plan) * call.plan.value_columns),
       part_(call.plan.value_columns),
-      upstream_(call.plan.problem.query_heads * call.plan.value_columns) {}
+      upstream_(call.plan.value_columns) {}
 
-void RowTerms::read_row(const core::Array& array, int64_t at, int64_t step, float* target) const {
+// A row of dv channels: where it lies, if it is float32, else in `copy`.
+const float* RowTerms::read_row(const core::Array& array, int64_t at, int64_t step,
+                                std::vector<float>& copy) const {
   const int64_t width = call_.plan.problem.value_dim;
   if (step == 1) {
+    if (array.dtype == DType::kFloat32) return static_cast<const float*>(array.data) + at;
     const auto* data = static_cast<const char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
-    call_.plan.primitives.widen(data, array.dtype, width, target);
-    return;
+    call_.plan.primitives.widen(data, array.dtype, width, copy.data());
+  } else {
+    for (int64_t c = 0; c < width; ++c)
+      copy[c] = static_cast<float>(load(array.data, array.dtype, at + c * step));
   }
-  for (int64_t c = 0; c < width; ++c)
-    target[c] = static_cast<float>(load(array.data, array.dtype, at + c * step));
+  return copy.data();
 }
 
 void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end, float* collapse,
                    float* sinks) {
   const Plan& plan = call_.plan;
+  const Primitives& prim = plan.primitives;
   const Problem& problem = plan.problem;
   const int64_t width = problem.value_dim, pseudo_heads = problem.pseudo_heads;
   const core::Array &parts = call_.upstream.parts, &lse = call_.upstream.lse;
   const core::Array &grad_out = call_.upstream.grad_out, &grad_lse = call_.upstream.grad_lse;
-  const bool global = problem.collapse == CollapseKind::kGlobal;
   const bool wants_collapse = collapse != nullptr && grad_out.data != nullptr;
+  // A global collapse meets every row with the gradients of all heads, another with its own head's.
+  const bool global = problem.collapse == CollapseKind::kGlobal;
+  const int64_t meets = global ? problem.query_heads : 1;
+  const RowSource upstream{&grad_out, problem.query_heads, width, &none_, false};
+  if (wants_collapse) lanes_.assign(slice.heads() * meets * pseudo_heads * 16, 0.0f);
   const Scope scope(problem, batch, slice.pattern, slice.keys, plan.rows_per_token, plan.ranks_of(batch));
   for (int64_t stream = 0; stream < plan.streams; ++stream) {
     tile_.fill(plan, scope, slice, batch, stream, begin, end);
     const int64_t rows_of_head = tile_.tokens() * plan.rows_per_token;
     for (int64_t head = slice.head_begin; head < slice.head_end; ++head) {
+      const int64_t in_slice = head - slice.head_begin;
       const RowSet set{batch, head, stream, &slice.queries};
       output_gradients_.read(set, begin * plan.rows_per_token, end * plan.rows_per_token, gradients_.data(),
                              plan.value_columns);
       for (int64_t i = 0; i < rows_of_head; ++i) {
-        const int64_t row = (head - slice.head_begin) * rows_of_head + i;
-        const int64_t token = slice.queries.token(tile_.index(plan, row)), pseudo = tile_.pseudo[row];
+        const int64_t row = in_slice * rows_of_head + i;
+        const int64_t token = slice.queries.token(tile_.index(row)), pseudo = tile_.pseudo[row];
         const auto at = [&](const core::Array& array) {
           return batch * array.strides[0] + head * array.strides[1] + token * array.strides[2] +
                  pseudo * array.strides[3];
         };
-        read_row(parts, at(parts), parts.strides[4], part_.data());
-        float term = plan.primitives.dot(gradients_.data() + i * plan.value_columns, part_.data(), width);
-        const float own_lse = static_cast<float>(load(lse.data, lse.dtype, at(lse)));
+        const float* part = read_row(parts, at(parts), parts.strides[4], part_);
+        float term = prim.dot(gradients_.data() + i * plan.value_columns, part, width);
         if (grad_lse.data != nullptr)
           term -= static_cast<float>(load(grad_lse.data, grad_lse.dtype, at(grad_lse)));
         call_.row_terms[call_.row_index(batch, head, token, pseudo)] = term;
         if (sinks != nullptr && scope.sees_any(tile_.spans[row], tile_.position[row])) {
-          sinks[head - slice.head_begin] -= std::exp(plan.sinks[head] - own_lse) * term;
+          const float own_lse = static_cast<float>(load(lse.data, lse.dtype, at(lse)));
+          sinks[in_slice] -= std::exp(plan.sinks[head] - own_lse) * term;
         }
         if (!wants_collapse) continue;
-        for (int64_t to = global ? 0 : head; to < (global ? problem.query_heads : head + 1); ++to) {
-          const int64_t from =
-              batch * grad_out.strides[0] + to * grad_out.strides[1] + token * grad_out.strides[2];
-          read_row(grad_out, from, grad_out.strides[3], upstream_.data());
-          const int64_t cell =
-              global ? (head - slice.head_begin) * problem.query_heads + to : head - slice.head_begin;
-          collapse[cell * pseudo_heads + pseudo] +=
-              plan.primitives.dot(upstream_.data(), part_.data(), width);
+        const auto& s = grad_out.strides;
+        const HeadRows gradients =
+            global
+                ? reader_.heads(upstream, batch, token)
+                : HeadRows{read_row(grad_out, batch * s[0] + head * s[1] + token * s[2], s[3], upstream_), 0};
+        for (int64_t to = 0; to < meets; ++to) {
+          prim.dot_lanes(gradients.data + to * gradients.row, part, width,
+                         &lanes_[((in_slice * meets + to) * pseudo_heads + pseudo) * 16]);
         }
       }
     }
+  }
+  if (!wants_collapse) return;
+  for (size_t cell = 0; cell < lanes_.size() / 16; ++cell) {
+    for (size_t lane = 0; lane < 16; ++lane) collapse[cell] += lanes_[cell * 16 + lane];
   }
 }
 

@@ -45,14 +45,14 @@ void TokenGradients::run(const Unmix& unmix, int64_t batch, int64_t begin, int64
                          .c_row = tokens * columns,
                          .accumulate = true});
     if (unmix.alpha_lanes == nullptr) continue;
-    float* inputs = heads_.ensure(heads * columns);
-    reader_.read_heads(source, batch, token, inputs, columns);
+    const HeadRows inputs = reader_.heads(source, batch, token);
     for (int64_t p = 0; p < pseudo_heads; ++p) {
       // A row without gradient takes no part, whatever its token holds: NaN in a key that nobody sees.
       const float* row = rows + p * columns;
       if (std::all_of(row, row + columns, [](float value) { return value == 0.0f; })) continue;
       for (int64_t m = 0; m < heads; ++m) {
-        prim.dot_lanes(inputs + m * columns, row, columns, unmix.alpha_lanes + (m * pseudo_heads + p) * 16);
+        prim.dot_lanes(inputs.data + m * inputs.row, row, columns,
+                       unmix.alpha_lanes + (m * pseudo_heads + p) * 16);
       }
     }
   }

@@ -67,7 +67,7 @@ class Worker {
   void weigh_visible(const State& state, int64_t row, int64_t rows, int slot);
   void join(const StateRange& range, const float* states, const State& state);
   void finish(const State& state, int64_t out_begin, int64_t out_tokens);
-  void collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens);
+  void collapse(const State& state, int64_t out_begin, int64_t out_tokens);
   void write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
                  int64_t end);
   void write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row);
@@ -82,6 +82,8 @@ class Worker {
   QueryTile tile_;
   GroupPanels panels_;
   View all_queries_;
+  bool collapses_;
+  std::vector<float> mean_;  // what a mean weighs pseudo-heads with
   int64_t out_head_begin_ = 0;
   int64_t score_row_, query_row_;  // of queries: cells
   Buffer<float> scores_, state_, query_rows_, out_;
@@ -99,6 +101,9 @@ Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& o
       keys_(plan, reader_, /*panels=*/true, /*rows=*/false),
       values_(plan, reader_, /*panels=*/false, /*rows=*/true),
       all_queries_{0, 1, plan.problem.queries},
+      collapses_(outputs.out.data != nullptr &&
+                 (plan.problem.pseudo_heads > 1 || plan.problem.collapse != CollapseKind::kMean)),
+      mean_(plan.problem.pseudo_heads, 1.0f / static_cast<float>(plan.problem.pseudo_heads)),
       // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
       score_row_(kBlockPanels * kPanel + 16),
       query_row_(plan.primitives.pairs ? round_up(plan.key_depth, kColumnMultiple) : plan.key_columns) {
@@ -375,12 +380,11 @@ void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step
 
 // Normalises the tile's rows, writes parts and logsumexp, and adds to the outputs of tokens [out_begin, ...).
 void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
-  const Problem& problem = plan_.problem;
   constexpr auto kLog2E = static_cast<float>(std::numbers::log2e),
                  kLn2 = static_cast<float>(std::numbers::ln2);
   for (int64_t row = 0; row < tile_.rows(); ++row) {
-    const int64_t head = tile_.head(plan_, row);
-    const int64_t token = tile_.slice->queries.token(tile_.index(plan_, row));
+    const int64_t head = tile_.head(row);
+    const int64_t token = tile_.slice->queries.token(tile_.index(row));
     const bool sees = state.sum[row] != 0.0f;
     float lse = kNone, factor = 0.0f;
     if (sees) {
@@ -410,36 +414,42 @@ void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
       write_row(outputs_.parts, tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3],
                 s[4], output);
     }
-    if (outputs_.out.data == nullptr) continue;
-    if (problem.pseudo_heads == 1 && problem.collapse == CollapseKind::kMean) {
+    if (outputs_.out.data != nullptr && !collapses_) {
       const auto& s = outputs_.out.strides;
       write_row(outputs_.out, tile_.batch * s[0] + head * s[1] + token * s[2], s[3], output);
-    } else {
-      collapse_row(row, output, out_begin, out_tokens);
     }
   }
+  if (collapses_) collapse(state, out_begin, out_tokens);
 }
 
-// Adds a row's output to those that the collapse makes of it. The order over rows is that of the loops above:
-// heads, streams, pseudo-heads, whoever runs them.
-void Worker::collapse_row(int64_t row, const float* output, int64_t out_begin, int64_t out_tokens) {
+// Adds the tile's rows to the outputs that the collapse makes of them, a token's pseudo-heads at once: [out
+// heads, P] times [P, channels]. Every sum is over heads, streams and pseudo-heads in this order, whoever
+// runs them.
+void Worker::collapse(const State& state, int64_t out_begin, int64_t out_tokens) {
   const Problem& problem = plan_.problem;
-  const int64_t columns = plan_.value_columns, head = tile_.head(plan_, row), pseudo = tile_.pseudo[row];
-  const int64_t at =
-      (cut_.joins_heads ? tile_.slice->queries.token(tile_.index(plan_, row)) : tile_.index(plan_, row)) -
-      out_begin;
-  if (problem.collapse == CollapseKind::kGlobal) {
-    for (int64_t to = 0; to < problem.query_heads; ++to) {
-      const float weight = plan_.collapse[(to * problem.query_heads + head) * problem.pseudo_heads + pseudo];
-      prim_.add_scaled(out_.get() + (to * out_tokens + at) * columns, output, weight, columns);
-    }
-    return;
+  const bool global = problem.collapse == CollapseKind::kGlobal;
+  const int64_t columns = plan_.value_columns, per_token = plan_.rows_per_token;
+  for (int64_t row = 0; row < tile_.rows(); row += per_token) {
+    const int64_t head = tile_.head(row), pseudo = tile_.pseudo[row];
+    const int64_t at =
+        (cut_.joins_heads ? tile_.slice->queries.token(tile_.index(row)) : tile_.index(row)) - out_begin;
+    const float* weights = problem.collapse == CollapseKind::kMean
+                               ? mean_.data() + pseudo
+                               : plan_.collapse.data() + head * problem.pseudo_heads + pseudo;
+    prim_.multiply_float(
+        {.rows = global ? problem.query_heads : 1,
+         .columns = columns,
+         .depth = per_token,
+         .a = reinterpret_cast<const Cell*>(weights),
+         .a_row = problem.query_heads * problem.pseudo_heads,
+         .a_depth = 1,
+         .b = reinterpret_cast<const Cell*>(state.output + row * columns),
+         .b_depth = columns,
+         .b_panel = kPanel,
+         .c = out_.get() + ((global ? 0 : head - out_head_begin_) * out_tokens + at) * columns,
+         .c_row = out_tokens * columns,
+         .accumulate = true});
   }
-  const float weight = problem.collapse == CollapseKind::kMean
-                           ? 1.0f / static_cast<float>(problem.pseudo_heads)
-                           : plan_.collapse[head * problem.pseudo_heads + pseudo];
-  prim_.add_scaled(out_.get() + ((head - out_head_begin_) * out_tokens + at) * columns, output, weight,
-                   columns);
 }
 
 void Worker::write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
@@ -459,9 +469,7 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
   const int64_t slice_end = cut_.joins_heads ? static_cast<int64_t>(slices.size()) : slice_index + 1;
   out_head_begin_ = cut_.joins_heads ? 0 : slices[slice_begin].head_begin;
   const int64_t out_head_end = cut_.joins_heads ? plan_.problem.query_heads : slices[slice_begin].head_end;
-  const bool collapses = outputs_.out.data != nullptr &&
-                         (plan_.problem.pseudo_heads > 1 || plan_.problem.collapse != CollapseKind::kMean);
-  if (collapses) {
+  if (collapses_) {
     const int64_t size = (out_head_end - out_head_begin_) * (end - begin) * plan_.value_columns;
     std::fill_n(out_.ensure(size), size, 0.0f);
   }
@@ -489,7 +497,7 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
       }
     }
   }
-  if (collapses) {
+  if (collapses_) {
     const View& view = cut_.joins_heads ? all_queries_ : slices[slice_begin].queries;
     write_out(batch, view, out_head_begin_, out_head_end, begin, end);
   }

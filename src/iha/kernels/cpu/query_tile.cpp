@@ -17,6 +17,8 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
   position.resize(rows);
   pseudo.resize(rows);
   spans.resize(rows);
+  heads_.resize(rows);
+  indices_.resize(rows);
   common = {0, INT64_MAX, INT64_MAX};
   int64_t row = 0;
   for (int64_t index = begin; index < end; ++index) {
@@ -24,6 +26,8 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
     for (int64_t in_token = 0; in_token < plan.rows_per_token; ++in_token, ++row) {
       position[row] = at;
       pseudo[row] = plan.pseudo(stream, in_token);
+      heads_[row] = of.head_begin;
+      indices_[row] = index;
       const Span& span = spans[row] = scope.span(at, in_token);
       common = {std::max(common.begin, span.begin), std::min(common.end, span.end),
                 std::min(common.first_end, span.first_end)};
@@ -33,6 +37,8 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
     position[row] = position[row - rows_of_head];
     pseudo[row] = pseudo[row - rows_of_head];
     spans[row] = spans[row - rows_of_head];
+    heads_[row] = heads_[row - rows_of_head] + 1;
+    indices_[row] = indices_[row - rows_of_head];
   }
 }
 
@@ -105,8 +111,8 @@ void fill_keep_bits(const Plan& plan, const QueryTile& tile, int64_t row, int64_
     }
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t at = row + i;
-      const int64_t drawn = tile.slice->queries.token(tile.index(plan, at)) * pseudo_heads + tile.pseudo[at];
-      const int64_t batch_head = tile.batch * problem.query_heads + tile.head(plan, at);
+      const int64_t drawn = tile.slice->queries.token(tile.index(at)) * pseudo_heads + tile.pseudo[at];
+      const int64_t batch_head = tile.batch * problem.query_heads + tile.head(at);
       keep[i * panels.count + slot] =
           plan.primitives.keep_bits(plan.drop_threshold, problem.dropout_seed,
                                     static_cast<uint32_t>(batch_head), static_cast<uint32_t>(drawn), columns);

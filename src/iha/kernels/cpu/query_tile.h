@@ -25,15 +25,16 @@ struct QueryTile {
   int64_t tokens() const { return end - begin; }
   int64_t rows() const { return static_cast<int64_t>(spans.size()); }
   // Head, index in the view.
-  int64_t head(const Plan& plan, int64_t row) const {
-    return slice->head_begin + row / (tokens() * plan.rows_per_token);
-  }
-  int64_t index(const Plan& plan, int64_t row) const { return begin + row / plan.rows_per_token % tokens(); }
+  int64_t head(int64_t row) const { return heads_[row]; }
+  int64_t index(int64_t row) const { return indices_[row]; }
 
   // Whether every row sees all of panels [first, last).
   bool all_see(const Scope& scope, int64_t first, int64_t last) const;
   void fill(const Plan& plan, const Scope& scope, const Slice& slice, int64_t batch, int64_t stream,
             int64_t begin, int64_t end);
+
+ private:
+  std::vector<int64_t> heads_, indices_;  // a row: divisions cost more than short sequences' products
 };
 
 // Tokens of a tile: as many as make kTileRows rows over the slice's heads, at least one.

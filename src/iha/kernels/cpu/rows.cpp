@@ -40,12 +40,19 @@ void RowReader::read_one(const RowSource& source, int64_t batch, int64_t head, i
   }
 }
 
-void RowReader::read_heads(const RowSource& source, int64_t batch, int64_t token, float* target,
-                           int64_t row) const {
-  for (int64_t m = 0; m < source.heads; ++m) {
-    read_one(source, batch, m, token, target + m * row);
-    std::fill(target + m * row + source.width, target + (m + 1) * row, 0.0f);
+HeadRows RowReader::heads(const RowSource& source, int64_t batch, int64_t token) {
+  const core::Array& array = *source.array;
+  if (array.dtype == DType::kFloat32 && array.strides[3] == 1 && source.width % kColumnMultiple == 0) {
+    const int64_t at = batch * array.strides[0] + token * array.strides[2];
+    return {static_cast<const float*>(array.data) + at, array.strides[1]};
   }
+  const int64_t row = round_up(source.width, kColumnMultiple);
+  float* copy = heads_.ensure(source.heads * row);
+  for (int64_t m = 0; m < source.heads; ++m) {
+    read_one(source, batch, m, token, copy + m * row);
+    std::fill(copy + m * row + source.width, copy + (m + 1) * row, 0.0f);
+  }
+  return {copy, row};
 }
 
 // Rows of one head lie far apart in token-major memory, where the processor's own prefetching starts late.
@@ -69,7 +76,6 @@ void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, 
   const int64_t per_token = plan_.rows_per_token, pseudo_heads = plan_.problem.pseudo_heads;
   const int64_t padded = round_up(source.width, kColumnMultiple);
   const bool mixes = !source.alpha->empty();
-  float* heads = mixes ? heads_.ensure(source.heads * padded) : nullptr;
   for (int64_t at = begin; at < end;) {
     const int64_t index = at / per_token, token = set.view->token(index);
     const int64_t count = std::min(end, (index + 1) * per_token) - at;
@@ -77,7 +83,7 @@ void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, 
     float* rows = target + (at - begin) * row;
     if (mixes) {
       // [pseudo-heads, heads] times [heads, channels], for this token.
-      read_heads(source, set.batch, token, heads, padded);
+      const HeadRows inputs = heads(source, set.batch, token);
       const float* alpha = source.alpha->data() + set.head * pseudo_heads + first_pseudo;
       plan_.primitives.multiply_float({.rows = count,
                                        .columns = padded,
@@ -85,8 +91,8 @@ void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, 
                                        .a = reinterpret_cast<const Cell*>(alpha),
                                        .a_row = 1,
                                        .a_depth = source.heads * pseudo_heads,
-                                       .b = reinterpret_cast<const Cell*>(heads),
-                                       .b_depth = padded,
+                                       .b = reinterpret_cast<const Cell*>(inputs.data),
+                                       .b_depth = inputs.row,
                                        .b_panel = kPanel,
                                        .c = rows,
                                        .c_row = row,

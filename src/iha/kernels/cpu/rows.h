@@ -29,6 +29,12 @@ struct RowSet {
   int64_t position = 0;  // absolute position of token 0
 };
 
+// [heads][width rounded up to kColumnMultiple], heads `row` floats apart.
+struct HeadRows {
+  const float* data;
+  int64_t row;
+};
+
 // Reads rows; keeps the memory that this takes. One a worker.
 class RowReader {
  public:
@@ -37,8 +43,9 @@ class RowReader {
   // width zeroed.
   void read(const RowSource& source, const RowSet& set, int64_t begin, int64_t end, float* target,
             int64_t row);
-  // All heads of one token before mixing: [heads][row], columns past the width zeroed.
-  void read_heads(const RowSource& source, int64_t batch, int64_t token, float* target, int64_t row) const;
+  // All heads of one token before mixing, columns past the width zero: where they lie, if they are float32
+  // rows of whole vectors, else in memory that the next call takes again.
+  HeadRows heads(const RowSource& source, int64_t batch, int64_t token);
   // Turns one row of `set` to the position of its token and pseudo-head, or back.
   void turn(float* values, int64_t position, int64_t pseudo, bool back);
 

@@ -25,7 +25,8 @@ uint32_t range_bits(int64_t begin, int64_t end, int64_t row) {
 }  // namespace
 
 int64_t View::index_from(int64_t token) const {
-  return token <= first ? 0 : std::min(count, (token - first + step - 1) / step);
+  if (token <= first) return 0;
+  return std::min(count, step == 1 ? token - first : (token - first + step - 1) / step);
 }
 
 Scope::Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
