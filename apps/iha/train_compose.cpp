@@ -62,6 +62,7 @@ int run(const ComposeOptions& given) {
   models::TokenTagger model(model_config(options));
   train::CompositionObjective objective(model, options.resolved_data(), options.training.batch,
                                         options.training.seed);
+  keep_freed_memory();
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train compose", *model, objective, options.training);
 

@@ -120,6 +120,7 @@ int run(const LmOptions& options) {
   models::LanguageModel model(model_config(options));
   train::LanguageObjective objective(model, tasks::read_text(options.text), options.training.batch,
                                      options.training.seed);
+  keep_freed_memory();
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train lm", *model, objective, options.training);
 

@@ -112,6 +112,12 @@ struct Primitives {
   void (*transpose)(const Cell* rows, int64_t row, int64_t columns, Cell* panel);
   void (*widen)(const void* source, DType dtype, int64_t count, float* target);
   void (*narrow)(const float* source, DType dtype, int64_t count, void* target);
+  // The same for rows of `count` elements, `source_row` and `target_row` elements apart. Widened rows are
+  // filled with zeros up to target_row.
+  void (*widen_rows)(const void* source, DType dtype, int64_t source_row, int64_t rows, int64_t count,
+                     float* target, int64_t target_row);
+  void (*narrow_rows)(const float* source, int64_t source_row, DType dtype, int64_t rows, int64_t count,
+                      void* target, int64_t target_row);
   // Cells along a row's own columns (count: of cells; source has 2 * count floats where `pairs`), and cells
   // along rows, two rows at a time (`second` is not read without `pairs`).
   void (*pack_along)(const float* source, int64_t count, Cell* cells);

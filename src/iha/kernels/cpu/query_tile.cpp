@@ -13,6 +13,10 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
   stream = in_stream;
   begin = first;
   end = last;
+  const int64_t offset = plan.problem.query_offset[batch];
+  const Key key{of.pattern, of.queries, scope.view(), of.heads(), offset, stream, begin, end};
+  if (filled_ == key) return;
+  filled_ = key;
   const int64_t rows = of.heads() * tokens() * plan.rows_per_token;
   position.resize(rows);
   pseudo.resize(rows);
@@ -22,11 +26,11 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
   common = {0, INT64_MAX, INT64_MAX};
   int64_t row = 0;
   for (int64_t index = begin; index < end; ++index) {
-    const int64_t at = plan.problem.query_offset[batch] + of.queries.token(index);
+    const int64_t at = offset + of.queries.token(index);
     for (int64_t in_token = 0; in_token < plan.rows_per_token; ++in_token, ++row) {
       position[row] = at;
       pseudo[row] = plan.pseudo(stream, in_token);
-      heads_[row] = of.head_begin;
+      heads_[row] = 0;
       indices_[row] = index;
       const Span& span = spans[row] = scope.span(at, in_token);
       common = {std::max(common.begin, span.begin), std::min(common.end, span.end),

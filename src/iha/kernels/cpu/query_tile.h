@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "iha/kernels/cpu/plan.h"
@@ -25,7 +26,7 @@ struct QueryTile {
   int64_t tokens() const { return end - begin; }
   int64_t rows() const { return static_cast<int64_t>(spans.size()); }
   // Head, index in the view.
-  int64_t head(int64_t row) const { return heads_[row]; }
+  int64_t head(int64_t row) const { return slice->head_begin + heads_[row]; }
   int64_t index(int64_t row) const { return indices_[row]; }
 
   // Whether every row sees all of panels [first, last).
@@ -34,7 +35,15 @@ struct QueryTile {
             int64_t begin, int64_t end);
 
  private:
-  std::vector<int64_t> heads_, indices_;  // a row: divisions cost more than short sequences' products
+  // What rows depend on, the plan apart. Short sequences meet the same tile in every head and batch.
+  struct Key {
+    Pattern pattern;
+    View queries, keys;
+    int64_t heads, offset, stream, begin, end;
+    bool operator==(const Key&) const = default;
+  };
+  std::optional<Key> filled_;
+  std::vector<int64_t> heads_, indices_;  // a row: of the slice, of its view
 };
 
 // Tokens of a tile: as many as make kTileRows rows over the slice's heads, at least one.
