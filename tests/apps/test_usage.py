@@ -16,6 +16,7 @@ COMMANDS = [
     ["plan"],
     ["run"],
     ["check"],
+    ["bench"],
 ]
 
 
