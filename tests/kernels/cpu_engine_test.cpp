@@ -8,6 +8,7 @@
 
 #include "iha/kernels/cpu/cut.h"
 #include "tests/kernels/cpu_call.h"
+#include "tests/kernels/cpu_isas.h"
 
 namespace iha::cpu {
 namespace {
@@ -115,7 +116,7 @@ TEST_P(EveryOption, MatchesOracle) {
   for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
     const Call call = draw_call(seed, GetParam());
     const Expected expected = by_oracle(call);
-    for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+    for (const Isa isa : tested_isas(GetParam())) expect_matches(call, expected, isa, serial());
   }
 }
 
@@ -195,7 +196,7 @@ TEST(CpuEngine, EveryCutOfTheWorkMatchesOracle) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const Call& call : calls_of_every_cut(dtype)) {
       const Expected expected = by_oracle(call);
-      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+      for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
       if (HasFatalFailure()) return;
     }
   }
@@ -218,7 +219,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
     std::vector<Call> calls = calls_of_every_cut(dtype);
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
     for (const Call& call : calls) {
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const Results one = run_forward(call, isa, serial());
         const GradientResults one_back = run_backward(call, one, isa, serial());
         for (const int workers : {2, 3, 7}) {
@@ -353,7 +354,7 @@ TEST(CpuEngine, FewQueriesMatchOracle) {
       check(call.problem, "test");
       const Widened widened(call);
       const reference::Outputs expected = reference::forward(call.problem, widened.inputs());
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const bool slow = isa == Isa::kPortable && dtype == DType::kFloat16;
         ASSERT_TRUE(slow || cut_of(call, isa).unpacked) << call.name;
         const Results one = expect_forward_matches(call, expected, isa, serial());
@@ -399,7 +400,7 @@ TEST(CpuEngine, FewQueriesNeverSeeHiddenKeys) {
       const Call& call = calls[i];
       const Problem& p = call.problem;
       const Visibility visible(p);
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const Results before = run_forward(call, isa, serial());
         for (const int64_t j : {p.keys / 3, p.keys - 1}) {
           for (const double value : {2.5, std::nan(""), static_cast<double>(-INFINITY)}) {
@@ -444,7 +445,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
         Call changed = call;
         plant(changed.key, j, value);
         plant(changed.value, j, value);
-        for (const Isa isa : supported_isas()) {
+        for (const Isa isa : tested_isas(dtype)) {
           const Results before = run_forward(call, isa, serial()),
                         after = run_forward(changed, isa, serial());
           const GradientResults back = run_backward(call, before, isa, serial()),
@@ -495,7 +496,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
         Call changed = call;
         plant(changed.query, i, value);
         plant(changed.grad_out, i, value);
-        for (const Isa isa : supported_isas()) {
+        for (const Isa isa : tested_isas(dtype)) {
           const GradientResults back = run_backward(call, run_forward(call, isa, serial()), isa, serial());
           const GradientResults after =
               run_backward(changed, run_forward(changed, isa, serial()), isa, serial());
