@@ -141,18 +141,20 @@ Call plain_call(int64_t queries, int64_t keys, int64_t heads, const char* patter
   return call;
 }
 
-// Panels of 32, tiles of 128 rows, blocks of 256 and 512 keys, chunks of 512 rows.
+// Groups of up to 32 rows, panels of 32, tiles of 128 rows, blocks of 256 and 512 keys, chunks of 512 rows.
 TEST(CpuEngine, SizesAroundEveryTile) {
   const std::vector<std::pair<int64_t, int64_t>> sizes{
-      {0, 0},     {0, 3},     {3, 0},     {1, 1},    {1, 600},  {7, 31},    {8, 32},  {9, 33},
-      {127, 127}, {128, 128}, {129, 129}, {5, 255},  {6, 256},  {3, 257},   {2, 511}, {1, 512},
-      {4, 513},   {511, 40},  {512, 40},  {513, 40}, {2, 1030}, {130, 1025}};
-  for (const auto& [queries, keys] : sizes) {
-    for (const char* pattern : {"global", "causal", "sliding:40"}) {
-      const Call call = plain_call(queries, keys, 1, pattern, DType::kFloat32);
-      const Expected expected = by_oracle(call);
-      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
-      if (HasFatalFailure()) return;
+      {0, 0},   {0, 3},   {3, 0},   {1, 1},     {1, 600},   {7, 31},    {8, 32},   {9, 33},    {15, 15},
+      {16, 17}, {31, 64}, {33, 40}, {127, 127}, {128, 128}, {129, 129}, {5, 255},  {6, 256},   {3, 257},
+      {2, 511}, {1, 512}, {4, 513}, {511, 40},  {512, 40},  {513, 40},  {2, 1030}, {130, 1025}};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const auto& [queries, keys] : sizes) {
+      for (const char* pattern : {"global", "causal", "sliding:40"}) {
+        const Call call = plain_call(queries, keys, 1, pattern, dtype);
+        const Expected expected = by_oracle(call);
+        for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

@@ -1,10 +1,14 @@
 // Products of pairs of bfloat16: every shape against plain loops, and those of AMX tiles against the sums
 // that Intel's manual gives for TDPBF16PS.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,27 +31,51 @@ float high(Cell cell) {
   return bfloat16_to_float(static_cast<uint16_t>(cell >> 16));
 }
 
+// Memory of which nothing can be read or written past the last element: that is a fault.
+template <class T>
+class Fenced {
+ public:
+  Fenced(int64_t count, T value) {
+    const int64_t page = sysconf(_SC_PAGESIZE), bytes = count * static_cast<int64_t>(sizeof(T));
+    const int64_t size = (bytes + page - 1) / page * page;
+    void* memory = mmap(nullptr, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    memory_ = std::shared_ptr<void>(memory, [=](void* begin) { munmap(begin, size + page); });
+    if (mprotect(static_cast<char*>(memory) + size, page, PROT_NONE) != 0) throw std::bad_alloc();
+    data_ = reinterpret_cast<T*>(static_cast<char*>(memory) + size - bytes);
+    std::fill_n(data_, count, value);
+  }
+  T* data() const { return data_; }
+  T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  T* data_;
+};
+
 // c [rows, columns] += a [rows, depth] b [depth, columns], and how they lie in memory: a by rows, or turned
-// by columns; b in panels of 32 columns.
+// by columns; b in panels of 32 columns. What lies between is NaN, and nothing follows.
 struct Pairs {
   Pairs(int64_t rows, int64_t columns, int64_t depth, bool turned, uint64_t seed,
         float (*draw)(PhiloxStream&))
-      : rows(rows), columns(columns), depth(depth), turned(turned) {
+      : rows(rows),
+        columns(columns),
+        depth(depth),
+        turned(turned),
+        a(rows * depth == 0 ? 0 : (rows - 1) * a_row() + (depth - 1) * a_depth() + 1, kNaN),
+        b(depth == 0 ? 0 : b_at(depth - 1, columns - 1) + 1, kNaN),
+        c(rows * c_row()) {
     PhiloxStream random(seed);
-    const auto bits = [&] { return float_to_bfloat16(draw(random)); };
-    // Not one cell more than the product may read.
-    a.resize(rows == 0 || depth == 0
-                 ? 0
-                 : (turned ? (depth - 1) * a_depth() + rows : (rows - 1) * a_row() + depth));
-    b.resize((columns + kPanel - 1) / kPanel * b_panel());
-    if (columns % kPanel != 0 && depth > 0) b.resize(b.size() - kPanel / 2);
-    for (auto* cells : {&a, &b}) {
-      for (Cell& value : *cells) {
-        const uint16_t first = bits();
-        value = cell(first, bits());
-      }
+    const auto next = [&] {
+      const uint16_t first = float_to_bfloat16(draw(random));
+      return cell(first, float_to_bfloat16(draw(random)));
+    };
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t k = 0; k < depth; ++k) a[i * a_row() + k * a_depth()] = next();
     }
-    c.resize(rows * c_row());
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int64_t j = 0; j < columns; ++j) b[b_at(k, j)] = next();
+    }
     for (float& value : c) value = draw(random);
   }
   int64_t a_row() const { return turned ? 1 : depth + 3; }
@@ -55,11 +83,12 @@ struct Pairs {
   int64_t b_panel() const { return depth * kPanel; }
   int64_t c_row() const { return columns + 4; }
   Cell left(int64_t i, int64_t k) const { return a[i * a_row() + k * a_depth()]; }
-  Cell right(int64_t k, int64_t j) const { return b[j / kPanel * b_panel() + k * kPanel + j % kPanel]; }
+  int64_t b_at(int64_t k, int64_t j) const { return j / kPanel * b_panel() + k * kPanel + j % kPanel; }
+  Cell right(int64_t k, int64_t j) const { return b[b_at(k, j)]; }
 
   // Rows [first, first + count) and cells [begin, end) of depth.
   void multiply(const Primitives& prim, int64_t first, int64_t count, int64_t begin, int64_t end,
-                bool accumulate, std::vector<float>& target) const {
+                bool accumulate, float* target) const {
     const TaskGuard guard(prim);
     prim.multiply({.rows = count,
                    .columns = columns,
@@ -70,14 +99,15 @@ struct Pairs {
                    .b = b.data() + begin * kPanel,
                    .b_depth = kPanel,
                    .b_panel = b_panel(),
-                   .c = target.data() + first * c_row(),
+                   .c = target + first * c_row(),
                    .c_row = c_row(),
                    .accumulate = accumulate});
   }
   std::vector<float> product(const Primitives& prim, bool accumulate) const {
-    std::vector<float> target = c;
-    multiply(prim, 0, rows, 0, depth, accumulate, target);
-    return target;
+    const Fenced<float> target(rows * c_row(), 0.0f);
+    std::copy(c.begin(), c.end(), target.data());
+    multiply(prim, 0, rows, 0, depth, accumulate, target.data());
+    return {target.data(), target.data() + rows * c_row()};
   }
   std::string what(Isa isa) const {
     return text(name_of(isa), " ", rows, " x ", columns, " x ", depth, turned ? " turned" : "");
@@ -85,7 +115,8 @@ struct Pairs {
 
   int64_t rows, columns, depth;
   bool turned;
-  std::vector<Cell> a, b;
+  static constexpr Cell kNaN = 0x7fc07fc0u;
+  Fenced<Cell> a, b;
   std::vector<float> c;
 };
 
@@ -159,11 +190,11 @@ TEST(CpuTiles, EveryRowAndEveryCutAlike) {
       const Primitives& prim = primitives(isa, DType::kBFloat16);
       const std::vector<float> whole = pairs.product(prim, true);
       std::vector<float> alone = pairs.c, cut = pairs.c;
-      for (int64_t i = 0; i < pairs.rows; ++i) pairs.multiply(prim, i, 1, 0, pairs.depth, true, alone);
+      for (int64_t i = 0; i < pairs.rows; ++i) pairs.multiply(prim, i, 1, 0, pairs.depth, true, alone.data());
       ASSERT_EQ(std::memcmp(whole.data(), alone.data(), whole.size() * sizeof(float)), 0) << pairs.what(isa);
       if (pairs.depth <= 16) continue;
-      pairs.multiply(prim, 0, pairs.rows, 0, 16, true, cut);
-      pairs.multiply(prim, 0, pairs.rows, 16, pairs.depth, true, cut);
+      pairs.multiply(prim, 0, pairs.rows, 0, 16, true, cut.data());
+      pairs.multiply(prim, 0, pairs.rows, 16, pairs.depth, true, cut.data());
       ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)), 0) << pairs.what(isa);
     }
   });
