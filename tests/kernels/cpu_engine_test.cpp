@@ -9,6 +9,7 @@
 #include "iha/kernels/cpu/cut.h"
 #include "tests/kernels/cpu_call.h"
 #include "tests/kernels/cpu_isas.h"
+#include "tests/kernels/trapped_tiles.h"
 
 namespace iha::cpu {
 namespace {
@@ -242,6 +243,25 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
         }
       }
     }
+  }
+}
+
+// Every task of the engine that multiplies has made the tiles ready, on its own thread: else the compiled
+// code of AMX, and its emulation, end at an invalid instruction.
+TEST(CpuEngine, CompiledAmxCodeGivesTheEmulationsBits) {
+  if (tested_isas(DType::kBFloat16).back() != Isa::kEmulatedAmx) GTEST_SKIP() << "needs AVX-512 BF16";
+  const auto trapped = trap_where_needed();
+  for (const Call& call : calls_of_every_cut(DType::kBFloat16)) {
+    const ParallelFor parallel = shuffled(3);
+    const Results results = run_forward(call, Isa::kAmxBf16, parallel),
+                  expected = run_forward(call, Isa::kEmulatedAmx, parallel);
+    ASSERT_TRUE(same_bits(results.parts, expected.parts) && same_bits(results.lse, expected.lse))
+        << call.name;
+    const GradientResults found = run_backward(call, results, Isa::kAmxBf16, parallel),
+                          wanted = run_backward(call, results, Isa::kEmulatedAmx, parallel);
+    ASSERT_TRUE(same_bits(found.query, wanted.query) && same_bits(found.key, wanted.key) &&
+                same_bits(found.value, wanted.value))
+        << call.name;
   }
 }
 
