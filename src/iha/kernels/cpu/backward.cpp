@@ -51,6 +51,7 @@ class Crew {
     parallel_.run(tasks, [&](int64_t task, int index) {
       auto& worker = workers_[index];
       if (worker == nullptr) worker = std::make_unique<Worker>(call_);
+      const TaskGuard guard(call_.plan.primitives);
       body(task, *worker);
     });
   }

@@ -421,10 +421,14 @@ void rotate(float* row, const double* coarse, const double* fine, int64_t pairs,
   }
 }
 
+inline void no_tiles() {}
+
 template <class S, class Cells>
 constexpr Primitives make_primitives() {
   return {.pairs = Cells::kPairs,
           .group_rows = S::kGroupRows,
+          .begin_task = no_tiles,
+          .end_task = no_tiles,
           .multiply = multiply<S, Cells>,
           .multiply_float = multiply<S, FloatCells<S>>,
           .score_rows = score_rows<S, Cells>,
