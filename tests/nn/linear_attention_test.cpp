@@ -122,6 +122,30 @@ TEST(LinearAttention, ChunksChangeNothing) {
   }
 }
 
+TEST(LinearAttention, LongSequencesGoInSegments) {
+  torch::manual_seed(25);
+  // 1,024 numbers a token: segments of 256 tokens.
+  const auto lengths = torch::tensor({600, 300}, torch::kInt64);
+  for (const int64_t chunk : {64, 100, 1000}) {
+    const auto in = inputs(2, 8, 2, 600, 600, 64, 4).requiring_grad();
+    LinearAttentionState state;
+    const auto out =
+        linear_attention(in.query, in.key, in.value,
+                         {.causal = true, .chunk = chunk, .key_lengths = lengths, .state = &state});
+    EXPECT_EQ(state.tokens, 600);
+    const auto first = quadratic(in, {.causal = true})[0];
+    EXPECT_LT(max_difference(out[0], first), kExact);
+    const Inputs short_one{in.query.narrow(0, 1, 1).narrow(2, 0, 300),
+                           in.key.narrow(0, 1, 1).narrow(2, 0, 300),
+                           in.value.narrow(0, 1, 1).narrow(2, 0, 300)};
+    EXPECT_LT(max_difference(out[1].narrow(1, 0, 300), quadratic(short_one, {.causal = true})[0]), kExact);
+    const auto grad_out = random_input({8, 600, 4});
+    const auto actual = torch::autograd::grad({out[0]}, in.all(), {grad_out});
+    const auto expected = torch::autograd::grad({first}, in.all(), {grad_out});
+    for (size_t i = 0; i < 3; ++i) EXPECT_LT(max_difference(actual[i], expected[i]), 1e-11) << i;
+  }
+}
+
 TEST(LinearAttention, AnySplitIntoStepsEqualsOnePass) {
   torch::manual_seed(5);
   const auto in = inputs(2, 4, 2, 23, 23);
@@ -373,20 +397,32 @@ TEST(LinearAttentionLayer, StepsEqualThePass) {
   }
 }
 
-TEST(LinearAttentionLayer, AutocastKeepsTheStateInFloat32) {
+TEST(LinearAttention, AutocastTakesNothingFromItsSums) {
   torch::manual_seed(23);
+  const auto in = inputs(2, 2, 2, 40, 40, 8, 8, torch::kFloat32);
+  LinearAttentionState state, cast_state;
+  const auto out =
+      linear_attention(in.query, in.key, in.value, {.causal = true, .chunk = 16, .state = &state});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const auto cast =
+      linear_attention(in.query, in.key, in.value, {.causal = true, .chunk = 16, .state = &cast_state});
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  expect_same_bits(out, cast);
+  expect_same_bits(state.sums, cast_state.sums);
+}
+
+TEST(LinearAttentionLayer, RunsUnderAutocast) {
+  torch::manual_seed(24);
   LinearAttention layer(LinearAttentionOptions(32, 2).causal(true).chunk(16));
   torch::NoGradGuard no_grad;
   const auto x = torch::randn({2, 64, 32});
   const auto expected = layer(x);
-  LinearAttentionState state;
   at::autocast::set_autocast_enabled(at::kCPU, true);
-  const auto out = layer->step(x, state);
+  const auto out = layer(x);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_EQ(out.scalar_type(), torch::kBFloat16);
-  EXPECT_EQ(state.sums.scalar_type(), torch::kFloat32);
-  // Projections of 8 bits of numbers of size 1; sums of 64 such bits would be off by far more.
-  EXPECT_LT(max_difference(out, expected), 0.02);
+  // Four projections whose inputs and results have 8 bits, of numbers below 2.
+  EXPECT_LT(max_difference(out, expected), 4 * 2 * 4e-3);
 }
 
 TEST(LinearAttentionLayer, ReadsAnotherSequence) {

@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace iha::nn {
 namespace {
 
 constexpr std::string_view kName = "iha::nn::linear_attention";
+// Numbers of one intermediate tensor of a causal pass, 1 MB of float32: larger ones come from fresh pages
+// each time, and at 8 MB the same work took three times as long.
+constexpr int64_t kSegmentNumbers = int64_t{1} << 18;
 
 void check_shapes(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
   for (const auto& [tensor, name] : {std::pair{&query, "query"}, {&key, "key"}, {&value, "value"}}) {
@@ -69,7 +74,7 @@ torch::Tensor within_chunks(const torch::Tensor& query, const torch::Tensor& key
   const auto groups = query.size(1) / chunk;
   const auto attend = [&](const torch::Tensor& k, const torch::Tensor& v) {
     const auto scores = at::bmm(query, k.transpose(1, 2));
-    return at::bmm(scores.unflatten(1, {groups, chunk}).tril().flatten(1, 2), v);
+    return at::bmm(scores.view({-1, groups, chunk, chunk}).tril().view(scores.sizes()), v);
   };
   if (finite) return attend(key, value);
   const auto spoilt = (poison(key).sum(-1, /*keepdim=*/true) + poison(value)).cumsum(1);
@@ -87,8 +92,9 @@ torch::Tensor causal_product(const torch::Tensor& query, const torch::Tensor& ke
   const auto chunk = std::min(longest_chunk, tokens);
   const auto chunks = (tokens + chunk - 1) / chunk;
   // Rows of zeros fill the last chunk: they add nothing to any sum.
+  const auto missing = chunks * chunk - tokens;
   const auto cut = [&](const torch::Tensor& x) {
-    return at::constant_pad_nd(x, {0, 0, 0, chunks * chunk - tokens}).unflatten(-2, {chunks, chunk});
+    return (missing == 0 ? x : at::constant_pad_nd(x, {0, 0, 0, missing})).unflatten(-2, {chunks, chunk});
   };
   const auto rows = cut(query).transpose(2, 3).reshape({batch * heads * chunks, groups * chunk, depth});
   const auto keys = cut(key).reshape({batch * heads * chunks, chunk, depth});
@@ -115,25 +121,9 @@ torch::Tensor state_before(const LinearAttentionState* state, at::IntArrayRef si
   return state->sums;
 }
 
-}  // namespace
-
-torch::Tensor feature_map(const std::string& name, const torch::Tensor& x) {
-  if (name == "identity") return x;
-  TORCH_CHECK_VALUE(name == "elu", kName, ": feature_map = '", name, "', expected 'elu' or 'identity'");
-  // elu(x) + 1 without the difference that is 0 from x = -17 on in float32: exp(x) below 0, x + 1 above.
-  return x.clamp_max(0).exp() + x.relu();
-}
-
-bool normalised_by_default(const std::string& feature_map) {
-  return feature_map != "identity";
-}
-
-torch::Tensor linear_attention(const torch::Tensor& query, const torch::Tensor& key,
-                               const torch::Tensor& value, const LinearAttentionArguments& arguments) {
-  // Sums stay float32 also where autocast would make products of 16 bits.
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  check_shapes(query, key, value);
-  check_call(query, key, arguments);
+// The whole call, checked, or one segment of it.
+torch::Tensor attend(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                     const LinearAttentionArguments& arguments) {
   const bool normalise = arguments.normalise.value_or(normalised_by_default(arguments.feature_map));
   const auto dtype = query.scalar_type();
   const auto wide = at::isReducedFloatingType(dtype) ? torch::kFloat32 : dtype;
@@ -175,6 +165,52 @@ torch::Tensor linear_attention(const torch::Tensor& query, const torch::Tensor& 
     out = out.narrow(3, 0, value.size(3)).masked_fill(none, 0) / denominator.masked_fill(none, 1);
   }
   return out.to(dtype);
+}
+
+// Whole chunks, so that segments change no bit of what chunks give.
+int64_t segment_tokens(const torch::Tensor& query, int64_t chunk) {
+  const auto numbers_a_token = std::max<int64_t>(1, query.size(0) * query.size(1) * query.size(3));
+  return std::max<int64_t>(1, kSegmentNumbers / numbers_a_token / chunk) * chunk;
+}
+
+}  // namespace
+
+torch::Tensor feature_map(const std::string& name, const torch::Tensor& x) {
+  if (name == "identity") return x;
+  TORCH_CHECK_VALUE(name == "elu", kName, ": feature_map = '", name, "', expected 'elu' or 'identity'");
+  // elu(x) + 1 without the difference that is 0 from x = -17 on in float32: exp(x) below 0, x + 1 above.
+  return x.clamp_max(0).exp() + x.relu();
+}
+
+bool normalised_by_default(const std::string& feature_map) {
+  return feature_map != "identity";
+}
+
+torch::Tensor linear_attention(const torch::Tensor& query, const torch::Tensor& key,
+                               const torch::Tensor& value, const LinearAttentionArguments& arguments) {
+  // Sums stay float32 also where autocast would make products of 16 bits.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  check_shapes(query, key, value);
+  check_call(query, key, arguments);
+  const auto tokens = query.size(2);
+  const auto segment = segment_tokens(query, arguments.chunk);
+  if (!arguments.causal || tokens <= segment) return attend(query, key, value, arguments);
+
+  LinearAttentionState own;
+  auto part = arguments;
+  if (part.state == nullptr) part.state = &own;
+  // Split, not narrowed: the gradients of many narrow pieces are as many whole tensors.
+  const auto queries = query.split(segment, 2), keys = key.split(segment, 2),
+             values = value.split(segment, 2);
+  std::vector<torch::Tensor> outs;
+  for (size_t at = 0; at < queries.size(); ++at) {
+    if (arguments.key_lengths.defined()) {
+      const auto first = static_cast<int64_t>(at) * segment;
+      part.key_lengths = (arguments.key_lengths - first).clamp(0, queries[at].size(2));
+    }
+    outs.push_back(attend(queries[at], keys[at], values[at], part));
+  }
+  return at::cat(outs, 2);
 }
 
 }  // namespace iha::nn
