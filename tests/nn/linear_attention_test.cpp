@@ -146,6 +146,16 @@ TEST(LinearAttention, LongSequencesGoInSegments) {
   }
 }
 
+TEST(LinearAttention, NothingOfNTimesNIsMade) {
+  // N x N of float64 would be 128 GiB. Equal keys weigh alike, so a query's output is the mean of the values
+  // so far: (n + 1) / 2 of the values 1 to n.
+  const int64_t tokens = int64_t{1} << 17;
+  const auto query = torch::ones({1, 1, tokens, 2}, torch::kFloat64);
+  const auto value = torch::arange(1, tokens + 1, torch::kFloat64).view({1, 1, tokens, 1});
+  const auto out = linear_attention(query, query, value, {.causal = true});
+  EXPECT_LT(max_difference(out / ((value + 1) / 2), torch::ones_like(value)), kExact);
+}
+
 TEST(LinearAttention, AnySplitIntoStepsEqualsOnePass) {
   torch::manual_seed(5);
   const auto in = inputs(2, 4, 2, 23, 23);
