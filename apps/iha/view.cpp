@@ -85,10 +85,12 @@ int run(const ViewOptions& options) {
     io::replace_file(options.bertviz, to_bertviz(viewer));
     std::cout << "Wrote " << options.bertviz << '\n';
   }
-  if (!options.html.empty()) {
-    report::write_html(options.html, page_of(options, std::move(viewer)));
-    std::cout << "Wrote " << options.html << ", "
-              << report::bytes(static_cast<double>(fs::file_size(options.html))) << '\n';
+  const bool by_default = options.html.empty() && options.bertviz.empty();
+  const fs::path page = by_default ? fs::path(options.model) / "view.html" : fs::path(options.html);
+  if (!page.empty()) {
+    report::write_html(page, page_of(options, std::move(viewer)));
+    std::cout << "Wrote " << page.string() << ", " << report::bytes(static_cast<double>(fs::file_size(page)))
+              << '\n';
   }
   return 0;
 }
@@ -113,10 +115,11 @@ void declare(CLI::App& command, ViewOptions& options) {
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--time", options.viewing.time,
                    "Measure each layer, and beside it the same with causal and with global heads");
-  CLI::Option* html = command.add_option("--html", options.html, "The page to write");
-  CLI::Option* bertviz = command.add_option("--bertviz", options.bertviz,
-                                            "Weights and tokens as JSON, for BertViz (docs/viewer.md)");
-  command.add_option_group("output")->add_options(html, bertviz)->require_option(1, 2);
+  command.add_option(
+      "--html", options.html,
+      "The page to write; by default view.html in the run's folder, unless --bertviz is given");
+  command.add_option("--bertviz", options.bertviz,
+                     "Weights and tokens as JSON, for BertViz (docs/viewer.md)");
 }
 
 }  // namespace

@@ -338,6 +338,11 @@ def test_a_tagger_is_viewed_on_a_grid(iha, pages, tiny_compose, tmp_path):
     assert "a square" in iha("view", tmp_path / "run", "--text", "010", "--html", tmp_path / "x.html", status=1).stderr
 
 
+def test_the_page_lies_in_the_run_unless_told_otherwise(iha, plain_run):
+    assert str(plain_run / "view.html") in iha("view", plain_run).stdout
+    assert (plain_run / "view.html").exists()
+
+
 def test_the_report_of_a_run_has_the_viewer(pages, plain_run):
     page = pages.open(plain_run / "report.html")
     assert page.locator(".viewer").count() == 1
@@ -394,7 +399,7 @@ def test_bertviz_takes_the_export(iha, operator, pseudo_run, tmp_path):
 
 
 def test_what_cannot_be_viewed_is_told(iha, plain_run, tmp_path):
-    iha("view", plain_run, status=2)
+    iha("view", status=2)
     iha("view", tmp_path / "none", "--html", tmp_path / "x.html", status=2)
     iha("view", plain_run, "--text", "a", "--file", plain_run / "config.json", "--html", tmp_path / "x.html", status=2)
     assert "model.json" in iha("view", tmp_path, "--html", tmp_path / "x.html", status=1).stderr

@@ -71,7 +71,9 @@ TEST_P(Summaries, AreSumsOfTheRows) {
       for (int64_t k = i * kHeaviest; k < (i + 1) * kHeaviest; ++k) {
         const int32_t key = weights.heaviest_keys[k];
         EXPECT_EQ(weights.heaviest_weights[k], static_cast<float>(rows[i][key]));
-        if (k > i * kHeaviest) EXPECT_LE(weights.heaviest_weights[k], weights.heaviest_weights[k - 1]);
+        if (k > i * kHeaviest) {
+          EXPECT_LE(weights.heaviest_weights[k], weights.heaviest_weights[k - 1]);
+        }
         kept += rows[i][key];
       }
       double all = 0;
