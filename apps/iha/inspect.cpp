@@ -198,11 +198,8 @@ nlohmann::json to_json(const LayerCost& cost, const InspectOptions& options) {
 }
 
 report::Viewer viewer_of(const LayerCost& cost, const LayerShape& shape) {
-  report::Viewer viewer{.title = "Head by head",
-                        .caption = {},
-                        .token_count = shape.tokens,
-                        .query = shape.tokens / 2,
-                        .layers = {}};
+  report::Viewer viewer{
+      .title = {}, .caption = {}, .token_count = shape.tokens, .query = shape.tokens / 2, .layers = {}};
   if (cost.heads.size() > kViewedHeads)
     viewer.caption = text("The first ", kViewedHeads, " of ", cost.heads.size(), " heads.");
   report::ViewedLayer layer{.name = "this layer",

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "command.h"
 #include "iha/core/error.h"
@@ -66,12 +67,14 @@ report::Page page_of(const ViewOptions& options, report::Viewer viewer) {
   std::size_t heads = 0;
   for (const report::ViewedLayer& layer : viewer.layers) heads += layer.heads.size();
   const std::string lead =
-      text(viewer.layers.size(), viewer.layers.size() == 1 ? " layer" : " layers", " with ", heads,
-           heads == 1 ? " head" : " heads", " in all, on ", report::count(viewer.token_count), " tokens.");
+      text(fs::path(options.model).lexically_normal().string(), ": ", viewer.layers.size(),
+           viewer.layers.size() == 1 ? " layer" : " layers", " with ", heads, heads == 1 ? " head" : " heads",
+           " in all, on ", report::count(viewer.token_count), " tokens.");
+  std::string title = std::exchange(viewer.title, {});  // of the section instead
   return {.title = "Where each head looks",
           .lead = lead,
           .figures = {},
-          .sections = {{fs::path(options.model).lexically_normal().string(), {std::move(viewer)}}},
+          .sections = {{std::move(title), {std::move(viewer)}}},
           .footer = text("iha view ", options.model)};
 }
 

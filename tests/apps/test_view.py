@@ -118,8 +118,8 @@ def heaviest(page):
     """{key: weight} and the rest, as the list says."""
     rows = page.locator(".heaviest").first.locator("li").evaluate_all("rows => rows.map(row => [row.dataset.key, row.dataset.weight, row.dataset.rest, row.querySelector('.weight').textContent])")
     for _, weight, rest, shown in rows:
-        # The text has four digits (two below 0.0001) of the number beside it.
-        assert float(shown.replace("\u2212", "-")) == pytest.approx(float(weight or rest), rel=0.05 if "e" in shown else 5e-4)
+        # The text has three digits (two below 0.0001) of the number beside it.
+        assert float(shown.replace("\u2212", "-")) == pytest.approx(float(weight or rest), rel=0.051 if "e" in shown else 5.1e-3)
     listed = {int(key): float(weight) for key, weight, _, _ in rows if key is not None}
     return listed, sum(float(rest) for _, _, rest, _ in rows if rest is not None)
 
@@ -147,7 +147,7 @@ def test_every_weight_of_a_short_text_equals_the_operator(iha, pages, operator, 
     for layer, weights in enumerate(expected):
         for head, matrix in enumerate(by_token(weights)):
             step_to(page, layer, head)
-            assert f"layer {layer}, head {head}" in page.locator(".panel h4").inner_text().lower()
+            assert f"layer {layer}, head {head}" in page.locator(".panel .name").inner_text().lower()
             for query in (0, 1, 17, len(tokens) - 1):
                 select(page, query)
                 listed, rest = heaviest(page)
@@ -418,6 +418,7 @@ def chosen(page):
 
 def test_keys_step_through_heads_layers_and_queries(pages, sample):
     page = pages.open(sample)
+    page.locator(".strip").first.scroll_into_view_if_needed()
     page.keyboard.press("ArrowRight")  # nothing has the focus yet
     assert chosen(page) == "head 1"
     assert page.evaluate("document.activeElement.textContent").startswith("head 1")
@@ -443,7 +444,7 @@ def test_keys_step_through_heads_layers_and_queries(pages, sample):
     assert "Query 2" in square.get_attribute("aria-valuetext")
     page.locator(".query input").first.focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator(".reading .who b").first.inner_text() == "Query 3"
+    assert page.locator(".reading .who").first.inner_text().startswith("Query 3 ")
 
 
 def test_everything_is_reached_by_tab_and_shows_its_focus(pages, sample):
@@ -473,7 +474,7 @@ def test_clicks_and_taps(pages, sample):
     page.wait_for_timeout(50)
     assert page.locator(".reading .cell").first.inner_text().startswith("Query 30 → key 10 ")
     page.locator(".text").first.locator("span").nth(20).tap()
-    assert page.locator(".reading .who b").first.inner_text() == "Query 20"
+    assert page.locator(".reading .who").first.inner_text().startswith("Query 20 ")
 
 
 def test_both_colour_schemes_and_a_change_between_them(pages, sample):

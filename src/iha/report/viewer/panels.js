@@ -31,8 +31,9 @@ function distance(i, j) {
   return j === i ? "itself" : j < i ? `${asCount(i - j)} before` : `${asCount(j - i)} after`;
 }
 
-function quoted(viewer, token) {
-  return viewer.data.tokens ? `\u201c${viewer.data.label(token)}\u201d` : "";
+// "key 7 “x”", or "key 7" where tokens have no names.
+function named(viewer, what, token) {
+  return viewer.data.tokens ? `${what} ${token} \u201c${viewer.data.label(token)}\u201d` : `${what} ${token}`;
 }
 
 // The keys that the query reads most, with a bar each, and what is left for the others.
@@ -44,7 +45,7 @@ function drawHeaviest(viewer) {
   const row = (words, weight, attributes, token) => element("li", attributes,
     element("span", { class: "token" }, token), element("span", { class: "place" }, words),
     element("span", { class: "bar", "aria-hidden": "true" }, bar(weight / most)),
-    element("span", { class: "weight" }, fewDigits(weight)));
+    element("span", { class: "weight" }, fewDigits(weight, 3)));
   const rows = found.list.map(({ key, weight }) => row(
     `key ${key}, ${distance(viewer.query, key)}`, weight, { "data-key": key, "data-weight": weight }, viewer.data.label(key)));
   if (found.rest > 0) rows.push(row("all other keys", found.rest, { class: "rest", "data-rest": found.rest }, ""));
@@ -76,7 +77,7 @@ function drawText(viewer) {
   for (let j = begin; j < end; ++j) {
     const weight = weights.get(j) || 0, open = head.openness(query, j, viewer.part) > 0;
     const span = element("span", { "data-token": j, class: `${open ? "" : "hidden"}${j === query ? " query" : ""}` }, data.label(j));
-    if (most > 0 && weight > 0) span.style.setProperty("--a", (0.35 * Math.sqrt(weight / most)).toFixed(3));
+    if (weight > 0.002 * most) span.style.setProperty("--a", (0.05 + 0.33 * Math.sqrt(weight / most)).toFixed(3));
     text.append(span);
     if (data.lineEnds.has(j)) text.append(element("br"));
   }
@@ -112,7 +113,7 @@ function drawCostTable(title, costs, names) {
 
 function drawCosts(viewer) {
   const layer = viewer.currentLayer(), head = viewer.currentHead();
-  return element("section", { class: "costs" }, element("h5", {}, "What it costs"),
+  return element("section", { class: "costs" }, viewer.subtitle("What it costs"),
     drawCostTable("This head", head.cost, ["this one", "causal", "global"]),
     drawCostTable("The layer", layer.cost, ["this one", "all causal", "all global"]));
 }
@@ -129,23 +130,23 @@ function drawParts(viewer) {
       const part = { p, r }, canvas = element("canvas", { "aria-hidden": "true" });
       const button = element("button", { type: "button", "aria-label": `pseudo-query ${p} reads pseudo-key ${r}`,
         onclick: () => viewer.choose({ part }) }, canvas, element("span", {}, `${p} \u2192 ${r}`));
-      button.part = part;
+      button.pair = part;
       grid.append(button);
     }
   }
   const show = () => {
     for (const button of grid.querySelectorAll("button")) {
-      const chosen = viewer.part !== null && button.part.p === viewer.part.p && button.part.r === viewer.part.r;
+      const chosen = viewer.part !== null && button.pair.p === viewer.part.p && button.pair.r === viewer.part.r;
       button.setAttribute("aria-pressed", chosen);
-      button.tabIndex = chosen || (!viewer.part && button.part.p + button.part.r === 0) ? 0 : -1;
+      button.tabIndex = chosen || (!viewer.part && button.pair.p + button.pair.r === 0) ? 0 : -1;
       const canvas = button.querySelector("canvas");
-      if (head.weights) paintWeights(canvas, head, button.part);
-      else paintVisible(canvas, head, button.part);
+      if (head.weights) paintWeights(canvas, head, button.pair);
+      else paintVisible(canvas, head, button.pair);
     }
     all.setAttribute("aria-pressed", viewer.part === null);
   };
   roving(grid, pseudo);
-  const section = element("section", { class: "pseudo" }, element("h5", {}, `Its ${pseudo} pseudo-heads, one by one`),
+  const section = element("section", { class: "pseudo" }, viewer.subtitle(`Its ${pseudo} pseudo-heads, one by one`),
     element("p", { class: "note" }, layer.interleaved
       ? "Each token has a pseudo-query and a pseudo-key for each pseudo-head, and every pseudo-query may read all pseudo-keys. \u201c1 \u2192 0\u201d is what pseudo-query 1 gives to pseudo-key 0; choose one to see it large."
       : "Each token has a pseudo-query and a pseudo-key for each pseudo-head, and a pseudo-query reads the pseudo-keys of its own number alone."),
@@ -161,7 +162,7 @@ function drawGates(viewer) {
   const rows = head.gates.map(({ text, pattern, gate }) => element("li", { class: pattern.family, "data-gate": gate },
     element("code", {}, text), element("span", { class: "bar", "aria-hidden": "true" }, bar(gate)),
     element("span", { class: "weight" }, fewDigits(gate, 3)), element("span", { class: "note" }, `sees ${pattern.words}`)));
-  return element("section", { class: "gates" }, element("h5", {}, "Its gates"),
+  return element("section", { class: "gates" }, viewer.subtitle("Its gates"),
     element("p", { class: "note" }, "This head learns which pattern to have: a key counts with the sum of the gates that show it."),
     element("ul", {}, ...rows));
 }
@@ -169,7 +170,7 @@ function drawGates(viewer) {
 function drawChoices(viewer) {
   const head = viewer.currentHead();
   if (!head.chosen) return null;
-  return element("section", { class: "choices" }, element("h5", {}, "The blocks it chose"),
+  return element("section", { class: "choices" }, viewer.subtitle("The blocks it chose"),
     element("p", { class: "note" }, `Besides its own block of ${head.chosen.block} tokens each query reads at most ${head.chosen.most} others, those it scores highest.`),
     element("p", {}, `Query ${viewer.query} reads:`),
     element("ul", {}, ...chosenWords(head, viewer.query).map((words) => element("li", {}, words))));

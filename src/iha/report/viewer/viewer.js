@@ -5,11 +5,16 @@ class Viewer {
     this.data = readViewer(JSON.parse(section.querySelector("script").textContent));
     this.section = section;
     this.prefix = `viewer-${number}`;
+    this.level = section.querySelector(":scope > h3") ? 4 : 3;  // of a head's title
     this.mixing = [...section.querySelectorAll(".mixing")];
     Object.assign(this, { layer: 0, head: 0, query: this.data.query, key: null, part: null });
     this.build(section.querySelector(".stage"));
     this.showLayer();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showLayer());
+  }
+
+  subtitle(text) {
+    return element(`h${this.level + 1}`, { class: "sub" }, text);
   }
 
   currentLayer() {
@@ -105,7 +110,7 @@ class Viewer {
     this.panel.setAttribute("aria-labelledby", this.tab().id);
     const step = (words, by, sign) => element("button", { type: "button", class: "step", "aria-label": words, onclick: () => this.stepHead(by) }, sign);
     const title = element("header", {}, step("Previous head", -1, "\u2039"),
-      element("div", {}, element("h4", {}, `${layer.name}, head ${head.number}`), element("code", {}, head.text)),
+      element("div", {}, element(`h${this.level}`, { class: "name" }, `${layer.name}, head ${head.number}`), element("code", {}, head.text)),
       step("Next head", 1, "\u203a"));
     this.seen = this.drawSquare("What it may see", `what ${layer.name}, head ${head.number} may see`);
     this.given = head.weights && this.drawSquare("Where its weight goes", `where the weight of ${layer.name}, head ${head.number} goes`);
@@ -116,10 +121,10 @@ class Viewer {
     this.more = element("div", { class: "more" });
     this.parts = drawParts(this);
     const squares = element("div", { class: `squares ${this.given ? "both" : "one"}` }, this.seen.figure, this.given && this.given.figure,
-      element("div", { class: "query" }, element("h5", {}, "What one query reads"), this.slider, this.reading, this.said));
+      element("div", { class: "query" }, this.subtitle(this.given ? "What one query reads" : "What one query may see"), this.slider, this.reading, this.said, this.given ? null : drawCosts(this)));
     this.panel.replaceChildren(title, element("p", { class: "words" }, familyWords(this.data, head.family), `: sees ${head.pattern.words}`),
       squares, this.text, this.more);
-    this.side = [drawGates(this), drawCosts(this), this.parts, this.drawMixing()].filter(Boolean);
+    this.side = [drawGates(this), this.given ? drawCosts(this) : null, this.parts, this.drawMixing()].filter(Boolean);
     this.panel.append(...this.side);
     this.showSquares();
   }
@@ -128,7 +133,7 @@ class Viewer {
     const maps = this.mixing[this.layer];
     if (!maps || !maps.children.length) return null;
     maps.hidden = false;
-    return element("section", { class: "mixed" }, element("h5", {}, "How heads are mixed in this layer"), maps);
+    return element("section", { class: "mixed" }, this.subtitle("How heads are mixed in this layer"), maps);
   }
 
   // A canvas in a frame with the marks of the query's row and the key's column; rows are moved by keys, by the
@@ -151,7 +156,7 @@ class Viewer {
     canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && pick(event));
     canvas.addEventListener("click", pick);
     canvas.addEventListener("keydown", (event) => this.moveInSquare(event));
-    const figure = element("figure", { class: "square" }, element("h5", {}, title), frame,
+    const figure = element("figure", { class: "square" }, this.subtitle(title), frame,
       element("figcaption", {}, "a row a query \u2193, a column a key \u2192"));
     return { figure, canvas, row, column };
   }
@@ -179,11 +184,12 @@ class Viewer {
   showQuery() {
     const { data, query, key } = this, head = this.currentHead();
     this.slider.value = query;
-    const name = `Query ${query}${this.part ? `, pseudo-query ${this.part.p} to pseudo-key ${this.part.r}` : ""}`;
+    const part = this.part ? `, pseudo-query ${this.part.p} to pseudo-key ${this.part.r}` : "";
+    const name = named(this, "Query", query) + part;
     const sight = visibleWords(head, query), cell = key === null ? null : this.cellWords();
     const heaviest = drawHeaviest(this);
-    this.slider.setAttribute("aria-valuetext", `${query} ${quoted(this, query)}`);
-    this.reading.replaceChildren(...[element("p", { class: "who" }, element("b", {}, name), " ", quoted(this, query)),
+    this.slider.setAttribute("aria-valuetext", named(this, "Query", query));
+    this.reading.replaceChildren(...[element("p", { class: "who" }, element("b", {}, name)),
       sight && element("p", { class: "note" }, `may see ${sight}`), heaviest,
       cell && element("p", { class: "cell" }, cell)].filter(Boolean));
     this.said.textContent = this.spoken(name, sight, cell);
@@ -203,15 +209,15 @@ class Viewer {
 
   spoken(name, sight, cell) {
     const found = this.currentHead().heaviest(this.query, this.part);
-    const most = found && found.list.slice(0, 3).map(({ key, weight }) => `key ${key} ${quoted(this, key)} ${fewDigits(weight, 3)}`);
-    return `${name} ${quoted(this, this.query)}${sight ? ` may see ${sight}` : ""}.${most && most.length ? ` It reads most: ${most.join(", ")}.` : ""}${cell ? ` ${cell}` : ""}`;
+    const most = found && found.list.slice(0, 3).map(({ key, weight }) => `${named(this, "key", key)}: ${fewDigits(weight, 3)}`);
+    return `${name}${sight ? ` may see ${sight}` : ""}.${most && most.length ? ` It reads most: ${most.join(", ")}.` : ""}${cell ? ` ${cell}` : ""}`;
   }
 
   // What the cell of query and key shows.
   cellWords() {
     const { query, key } = this, head = this.currentHead(), grid = head.weightGrid(this.part);
     const open = head.openness(query, key, this.part);
-    const pair = `Query ${query} \u2192 key ${key} ${quoted(this, key)}: `;
+    const pair = `Query ${query} \u2192 ${named(this, "key", key)}: `;
     if (open === 0) return `${pair}hidden.`;
     if (grid && grid.block === 1) return `${pair}weight ${fewDigits(grid.values[query * grid.side + key])}.`;
     if (!grid) return `${pair}visible${open < 1 ? `, with ${fewDigits(open, 3)} of its score` : ""}.`;
@@ -222,13 +228,13 @@ class Viewer {
 }
 
 function drawHelp(weights) {
-  const key = (...names) => names.map((name) => element("kbd", {}, name)).flatMap((node) => [node, " "]);
+  const line = (names, words) => element("li", {}, ...names.flatMap((name) => [element("kbd", {}, name), " "]), words);
   return element("div", { class: "help" },
     element("p", {}, "In attention every token of a text looks at other tokens. A layer has several heads; each may see only what its pattern allows",
       weights ? " and spreads a weight of 1 over it. " : ". ",
-      "In a square, a row is a token that looks (the query), a column one that is looked at (the key). Colours say of which kind a pattern is."),
-    element("p", { class: "keys" }, ...key("\u2190", "\u2192"), "head ", ...key("\u2191", "\u2193"), "layer; on a square ",
-      ...key("\u2191", "\u2193"), "query ", ...key("\u2190", "\u2192"), "key. Or click and tap."));
+      "In a square, a row is a token that looks (the query), a column one that is looked at (the key). Colours tell the kinds of patterns apart."),
+    element("ul", {}, line(["\u2190", "\u2192"], "another head"), line(["\u2191", "\u2193"], "another layer"),
+      element("li", {}, "on a square they move query and key")));
 }
 
 const viewers = [...document.querySelectorAll(".viewer")].filter((section) => section.querySelector("script"))
