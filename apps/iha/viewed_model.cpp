@@ -169,9 +169,9 @@ std::string relation_for(const models::TokenTagger& model) {
   tasks::RelationCompositionOptions options;
   options.min_side = options.max_side = model->config.max_side;
   options.train = options.validation = options.test = 1;
+  const tasks::RelationSplits relations = tasks::draw_relations(options);
   std::string cells;
-  for (const uint8_t cell : tasks::draw_relations(options).test.front().cells)
-    cells += static_cast<char>('0' + cell);
+  for (const uint8_t cell : relations.test.front().cells) cells += static_cast<char>('0' + cell);
   return cells;
 }
 

@@ -47,4 +47,4 @@ class Pages:
     def close(self):
         for context in self.contexts:
             context.close()
-        assert self.faults == []
+        assert not self.faults, self.faults

@@ -127,7 +127,9 @@ def heaviest(page):
 def alphas(page, selector):
     """The opacity 0..255 of each cell of a square's picture, as rows."""
     return page.locator(selector).first.evaluate(
-        """canvas => { const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        """shown => { const canvas = new OffscreenCanvas(shown.width, shown.height), context = canvas.getContext('2d');
+        context.drawImage(shown, 0, 0);
+        const data = context.getImageData(0, 0, canvas.width, canvas.height).data;
         return Array.from({length: canvas.height}, (_, i) => Array.from({length: canvas.width}, (_, j) => data[4 * (i * canvas.width + j) + 3])); }"""
     )
 

@@ -119,7 +119,7 @@ std::string_view colour_name(Family family) {
     case Family::kLearned:
       return "brown";
     case Family::kDynamic:
-      return "black, white on dark paper";
+      return "black or white";
   }
   return "";
 }
