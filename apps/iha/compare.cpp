@@ -245,8 +245,9 @@ void add_composition_sections(const Comparison& comparison, const Result& result
   for (const Row& row : result.rows) {
     models::TokenTagger model(read_json(row.folders.front() / "model.json").get<models::TokenTaggerConfig>());
     train::load_model(row.folders.front() / "model.safetensors", *model);
-    auto maps = mixing_maps(*model);
-    if (!maps.empty()) page.sections.push_back({"Mixing weights: " + row.contender.name, std::move(maps)});
+    const auto maps = mixing_maps(*model);
+    if (!maps.empty())
+      page.sections.push_back({"Mixing weights: " + row.contender.name, {maps.begin(), maps.end()}});
   }
 }
 

@@ -8,6 +8,7 @@
 #include "iha/report/report.h"
 #include "iha/train/language.h"
 #include "language_options.h"
+#include "printable.h"
 #include "run_report.h"
 #include "train_commands.h"
 
@@ -66,18 +67,6 @@ std::string sample_of(models::LanguageModel model, const LmOptions& options, con
   std::string text;
   for (int64_t i = 0; i < generated.size(0); ++i) text += static_cast<char>(generated[i].item<int64_t>());
   return text;
-}
-
-// Text for JSON and terminals: printable ASCII, blanks and line ends as they are, other bytes as \xNN.
-std::string printable(const std::string& text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (byte >= 0x20 && byte < 0x7f) || c == '\n' || c == '\t';
-    shown += plain ? std::string(1, c) : std::string{'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return shown;
 }
 
 std::string in_words(const json& summary) {

@@ -94,6 +94,10 @@ std::string_view name_of(Family family) {
       return "every";
     case Family::kChunked:
       return "chunked";
+    case Family::kLearned:
+      return "learned";
+    case Family::kDynamic:
+      return "dynamic";
   }
   return "";
 }
@@ -107,11 +111,15 @@ std::string_view colour_name(Family family) {
     case Family::kGlobal:
       return "orange";
     case Family::kStrided:
-      return "purple";
+      return "pink";
     case Family::kEvery:
       return "red";
     case Family::kChunked:
       return "teal";
+    case Family::kLearned:
+      return "brown";
+    case Family::kDynamic:
+      return "black or white";
   }
   return "";
 }
