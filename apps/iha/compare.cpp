@@ -203,24 +203,17 @@ report::BulletList findings(const std::vector<Row>& rows) {
 std::vector<report::Block> plain_sentences(const std::vector<Row>& rows) {
   std::vector<report::Block> blocks;
   if (report::BulletList list = findings(rows); !list.items.empty()) blocks.emplace_back(std::move(list));
-  blocks.emplace_back(
-      report::Paragraph{"What this shows: with as many heads of the same width in one bare layer, heads that "
-                        "talk to each other compose "
-                        "relations better than heads that do not. What it does not show: that interleaving "
-                        "pays. It costs P^2 times the "
-                        "pairs of plain attention; rows with equal compute, with more heads, or with a "
-                        "residual and LayerNorm are there to "
-                        "tell how much of the gain other means give. A prototype's 2-simplicial layer, which "
-                        "scores pairs of keys and is "
-                        "made for this task, reached an accuracy of 0.998 and an exact match of 0.95 on it; "
-                        "it is not part of this "
-                        "library."});
-  blocks.emplace_back(
-      report::Paragraph{"Every row is the same task, data and number of steps; spreads are standard "
-                        "deviations over seeds, which also draw "
-                        "the initial weights and the order of the data. A handful of seeds tells large "
-                        "differences from small ones, and no "
-                        "more. One synthetic task says little about language."});
+  blocks.emplace_back(report::Paragraph{
+      "What this shows: with as many heads of the same width in one bare layer, heads that talk to each "
+      "other compose relations better than heads that do not. What it does not show: that interleaving "
+      "pays. It costs P^2 times the pairs of plain attention; rows with equal compute, with more heads, or "
+      "with a residual and LayerNorm are there to tell how much of the gain other means give. A prototype's"
+      " 2-simplicial layer, which scores pairs of keys and is made for this task, reached an accuracy of "
+      "0.998 and an exact match of 0.95 on it; it is not part of this library."});
+  blocks.emplace_back(report::Paragraph{
+      "Every row is the same task, data and number of steps; spreads are standard deviations over seeds, "
+      "which also draw the initial weights and the order of the data. A handful of seeds tells large "
+      "differences from small ones, and no more. One synthetic task says little about language."});
   return blocks;
 }
 
@@ -267,8 +260,7 @@ report::Page composition_page(const Comparison& comparison, const Result& result
                                     : "Heads that differ, and heads that talk";
   page.lead =
       "Given a random relation R, tell for every pair whether it is in R composed with itself: a task that "
-      "asks "
-      "two steps of one attention layer. The rows differ in how the heads of that layer work together.";
+      "asks two steps of one attention layer. The rows differ in how the heads of that layer work together.";
   for (const char* name : {"interleaved", "plain"}) {
     if (const Row* row = row_named(result.rows, name)) {
       page.figures.push_back({report::fixed(row->of("test", "accuracy").mean, 3),

@@ -132,7 +132,8 @@ template <class Tiles>
 inline void multiply_tile_rows(const Product& p) {
   alignas(64) Cell last[kTile * kPanel];
   alignas(64) float few[kTile * kPanel];  // stands in for c where that has less than a tile of rows
-  const bool is_few = p.rows<kTile, lower = p.rows> kTile;
+  const bool is_few = p.rows < kTile;
+  const bool lower = p.rows > kTile;
   const int64_t rest = p.depth % kTile, lower_row = lower ? p.rows - kTile : 0;
   for (int64_t column = 0; column < p.columns; column += kPanel) {
     const int64_t columns = p.columns - column < kPanel ? p.columns - column : kPanel;
