@@ -297,6 +297,11 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
                 decoder->decode(torch::ones({1, 1, 8}), narrow);
               }),
               HasSubstr("3 numbers a token"));
+  LatentCache wide(1, cache.width(), torch::kFloat64);
+  EXPECT_THAT(error_of([&] {
+                decoder->decode(torch::ones({1, 1, 8}), wide);
+              }),
+              HasSubstr("18 numbers a token of Double, expected 18 of Float"));
   EXPECT_THAT(error_of([&] {
                 decoder->decode(torch::ones({2, 1, 8}), cache);
               }),

@@ -178,10 +178,13 @@ torch::Tensor MultiHeadLatentAttentionImpl::decode(const torch::Tensor& x, Laten
   torch::NoGradGuard no_grad;
   check_tokens(x, options.d_model());
   check_causal(options);
-  TORCH_CHECK_VALUE(cache.width() == *options.kv_rank() + *options.rope_dim(), kName, ": a cache of ",
-                    cache.width(), " numbers a token, expected ", *options.kv_rank() + *options.rope_dim());
+  const auto width = *options.kv_rank() + *options.rope_dim();
+  const auto dtype = kv_b_proj->weight.scalar_type();
+  TORCH_CHECK_VALUE(cache.width() == width && cache.rows().scalar_type() == dtype, kName, ": a cache of ",
+                    cache.width(), " numbers a token of ", cache.rows().scalar_type(), ", expected ", width,
+                    " of ", dtype);
   const auto query = queries(x, cache.tokens());
-  cache.append(rows(x, cache.tokens()).to(cache.rows().scalar_type()));  // autocast makes others
+  cache.append(rows(x, cache.tokens()).to(dtype));  // autocast makes others
   const auto chosen = form.value_or(cheaper_form(x.size(1), cache.tokens()));
   const auto out = chosen == LatentForm::kPlain ? plain(query, cache.rows(), attention_options())
                                                 : absorbed(query, cache.rows(), attention_options());
