@@ -166,7 +166,8 @@ std::vector<report::Section> language_sections(const fs::path& folder) {
 
   std::vector<report::Block> learned = learning_curves({{"language model", folder}});
   learned.insert(learned.begin(), {data, table});
-  report::Viewer viewer = view_language(model, summary.at("shown").get<std::string>());
+  report::Viewer viewer =
+      view_language(model, summary.at("shown").get<std::string>(), {.layers = {}, .time = true});
   viewer.title = "Every head on held-out text";
   std::vector<report::Section> sections{
       {"Language model: how it learned", std::move(learned)},

@@ -351,6 +351,7 @@ def test_the_report_of_a_run_has_the_viewer(pages, plain_run):
     shown = json.loads((plain_run / "summary.json").read_text())["shown"]
     assert page.locator(".text span").count() == len(shown)
     assert page.locator(".heaviest li").count() > 1
+    assert page.locator("tr[data-field=seconds] td[data-value]").count() == 3
 
 
 def test_learned_heads_show_their_gates(pages, sample):

@@ -80,19 +80,26 @@ class Head {
     return list;
   }
 
+  // What a pattern shows to one pseudo-query of one pseudo-key: side by side only to its own; interleaved in
+  // flat order, at its own token of a causal pattern, not those of higher numbers.
+  partSees(pattern, i, j, part) {
+    if (!sees(pattern, i, j)) return false;
+    if (!part) return true;
+    if (!this.layer.interleaved) return part.p === part.r;
+    return !(this.layer.flat && pattern.causal && i === j && part.r > part.p);
+  }
+
   // How much of its score key j may bring query i: 1 where it is visible, 0 where it is not, and what lies
   // between where gates or chosen blocks weigh it. `part`: of one pseudo-query and pseudo-key alone.
   openness(i, j, part) {
-    if (part && !this.layer.interleaved && part.p !== part.r) return 0;
-    const split = part && this.layer.interleaved && this.layer.flat && i === j && part.r > part.p;
     if (this.gates.length) {
       let sum = 0;
       for (const { pattern, gate } of this.gates) {
-        if (sees(pattern, i, j) && !(split && pattern.causal)) sum += gate;
+        if (this.partSees(pattern, i, j, part)) sum += gate;
       }
       return sum;
     }
-    if (!sees(this.pattern, i, j) || (split && this.pattern.causal)) return 0;
+    if (!this.partSees(this.pattern, i, j, part)) return 0;
     if (!this.chosen) return 1;
     const block = Math.floor(j / this.chosen.block);
     const choice = this.choices(i).find((each) => each.block === block);
@@ -111,7 +118,7 @@ class Head {
         for (const { block, weight } of this.choices(i)) {
           const end = Math.min(side, (block + 1) * this.chosen.block);
           for (let j = block * this.chosen.block; j < end; ++j) {
-            if (sees(this.pattern, i, j)) values[i * side + j] = weight;
+            if (this.partSees(this.pattern, i, j, part)) values[i * side + j] = weight;
           }
         }
         continue;
