@@ -76,12 +76,12 @@ struct Call {
   Problem problem;
   DType dtype = DType::kFloat32;
   std::string name;
-  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
   Tensor grad_out, grad_parts, grad_lse;
 
   core::AttentionInputs inputs() const {
-    return {query.array(),   key.array(),     value.array(),    alpha_q.array(),
-            alpha_k.array(), alpha_v.array(), collapse.array(), sinks.array()};
+    return {query.array(),   key.array(),      value.array(), alpha_q.array(),      alpha_k.array(),
+            alpha_v.array(), collapse.array(), sinks.array(), mode_weights.array(), block_weights.array()};
   }
 };
 
@@ -89,7 +89,7 @@ struct Results {
   Tensor out, parts, lse;
 };
 struct GradientResults {
-  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
 };
 
 inline Results make_results(const Call& call) {
@@ -118,11 +118,14 @@ inline GradientResults run_backward(const Call& call, const Results& results, Is
   g.alpha_v = like(call.alpha_v);
   g.collapse = like(call.collapse);
   g.sinks = like(call.sinks);
+  g.mode_weights = like(call.mode_weights);
+  g.block_weights = like(call.block_weights);
   backward(call.problem, call.inputs(),
            {results.parts.array(), results.lse.array(), call.grad_out.array(), call.grad_parts.array(),
             call.grad_lse.array()},
            {g.query.target(), g.key.target(), g.value.target(), g.alpha_q.target(), g.alpha_k.target(),
-            g.alpha_v.target(), g.collapse.target(), g.sinks.target()},
+            g.alpha_v.target(), g.collapse.target(), g.sinks.target(), g.mode_weights.target(),
+            g.block_weights.target()},
            parallel, isa);
   return g;
 }
@@ -138,20 +141,28 @@ struct Widened {
         alpha_v(c.alpha_v.values()),
         collapse(c.collapse.values()),
         sinks(c.sinks.values()),
+        mode_weights(c.mode_weights.values()),
+        block_weights(c.block_weights.values()),
         grad_out(c.grad_out.values()),
         grad_parts(c.grad_parts.values()),
         grad_lse(c.grad_lse.values()) {}
   reference::Inputs inputs() const {
-    return {query.data(),           key.data(),
-            value.data(),           data_or_null(alpha_q),
-            data_or_null(alpha_k),  data_or_null(alpha_v),
-            data_or_null(collapse), data_or_null(sinks)};
+    return {query.data(),
+            key.data(),
+            value.data(),
+            data_or_null(alpha_q),
+            data_or_null(alpha_k),
+            data_or_null(alpha_v),
+            data_or_null(collapse),
+            data_or_null(sinks),
+            data_or_null(mode_weights),
+            data_or_null(block_weights)};
   }
   reference::Upstream upstream() const {
     return {data_or_null(grad_out), data_or_null(grad_parts), data_or_null(grad_lse)};
   }
-  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, grad_out, grad_parts,
-      grad_lse;
+  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights,
+      block_weights, grad_out, grad_parts, grad_lse;
 };
 
 inline void fill_normal(Tensor& tensor, PhiloxStream& random, double deviation) {

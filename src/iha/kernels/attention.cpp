@@ -1,5 +1,5 @@
-// The border of the torch-free operator: checks everything, then picks the path: float64 goes to the oracle,
-// the rest to the engine.
+// The border of the torch-free operator: checks everything, then picks the path: float64 and weighted heads
+// go to the oracle, the rest to the engine.
 #include "iha/kernels/attention.h"
 
 #include "iha/kernels/attention_arrays.h"
@@ -14,7 +14,7 @@ void attention(const Problem& problem, const AttentionInputs& inputs, const Atte
   check(problem, kName);
   const Shapes shapes(problem);
   check_forward(kName, problem, shapes, inputs, outputs);
-  if (inputs.query.dtype == DType::kFloat64) {
+  if (inputs.query.dtype == DType::kFloat64 || problem.weighted()) {
     forward_by_oracle(problem, shapes, inputs, outputs, parallel);
   } else {
     cpu::forward(problem, inputs, outputs, parallel, cpu::active_isa());
@@ -28,7 +28,7 @@ void attention_backward(const Problem& problem, const AttentionInputs& inputs,
   check(problem, kName);
   const Shapes shapes(problem);
   check_backward(kName, problem, shapes, inputs, upstream, gradients);
-  if (inputs.query.dtype == DType::kFloat64) {
+  if (inputs.query.dtype == DType::kFloat64 || problem.weighted()) {
     backward_by_oracle(problem, shapes, inputs, upstream, gradients, parallel);
   } else {
     cpu::backward(problem, inputs, upstream, gradients, parallel, cpu::active_isa());

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "iha/core/error.h"
+#include "iha/kernels/attention_walk.h"
 
 namespace iha::core {
 namespace {
@@ -75,6 +76,37 @@ void check_inputs(const ArrayChecks& checks, const Problem& problem, const Shape
   } else {
     checks.present(inputs.collapse, shapes.collapse, "collapse");
   }
+  checks.same_or_float32(inputs.mode_weights, "mode_weights");
+  checks.same_or_float32(inputs.block_weights, "block_weights");
+  if (problem.modes() > 0) {
+    checks.present(inputs.mode_weights, shapes.mode_weights, "mode_weights");
+  } else {
+    checks.absent(inputs.mode_weights, "mode_weights", "without learned heads");
+  }
+  if (problem.block() > 0) {
+    checks.present(inputs.block_weights, shapes.block_weights, "block_weights");
+  } else {
+    checks.absent(inputs.block_weights, "block_weights", "without dynamic heads");
+  }
+}
+
+// Those that heads read.
+void check_weights(const char* name, const Problem& problem, const AttentionInputs& inputs) {
+  const auto check_all = [&](const Array& array, int64_t at, std::span<const int64_t> shape, int64_t axis,
+                             const char* what) {
+    walk(shape, std::span(array.strides).subspan(axis), at, 0,
+         [&](int64_t, int64_t element) { check_weight(load(array.data, array.dtype, element), name, what); });
+  };
+  const Array &modes = inputs.mode_weights, &blocks = inputs.block_weights;
+  for (int64_t h = 0; h < problem.query_heads; ++h) {
+    const Pattern& pattern = problem.patterns[h];
+    const Shape own{static_cast<int64_t>(pattern.candidates.size())};
+    if (pattern.learned()) check_all(modes, h * modes.strides[0], own, 1, "mode_weights");
+    const Shape rows{problem.queries, problem.key_blocks()};
+    for (int64_t b = 0; pattern.dynamic() && b < problem.batch; ++b) {
+      check_all(blocks, b * blocks.strides[0] + h * blocks.strides[1], rows, 2, "block_weights");
+    }
+  }
 }
 
 void check_outputs(const ArrayChecks& checks, const Shapes& shapes, const AttentionOutputs& outputs) {
@@ -117,6 +149,10 @@ void check_gradients(const char* name, const ArrayChecks& checks, const Shapes& 
   check_gradient(name, checks, inputs.alpha_v, gradients.alpha_v, shapes.alpha_kv, "alpha_v");
   check_gradient(name, checks, inputs.collapse, gradients.collapse, shapes.collapse, "collapse");
   check_gradient(name, checks, inputs.sinks, gradients.sinks, shapes.sinks, "sinks");
+  check_gradient(name, checks, inputs.mode_weights, gradients.mode_weights, shapes.mode_weights,
+                 "mode_weights");
+  check_gradient(name, checks, inputs.block_weights, gradients.block_weights, shapes.block_weights,
+                 "block_weights");
 }
 
 }  // namespace
@@ -131,6 +167,8 @@ Shapes::Shapes(const Problem& problem) {
   alpha_kv = {key_heads, key_heads, pseudo_heads};
   collapse = problem.collapse == CollapseKind::kPerHead ? Shape{heads, pseudo_heads} : alpha_q;
   sinks = {heads};
+  mode_weights = {heads, problem.modes()};
+  block_weights = {batch, heads, queries, problem.key_blocks()};
   out = {batch, heads, queries, problem.value_dim};
   parts = {batch, heads, queries, pseudo_heads, problem.value_dim};
   lse = {batch, heads, queries, pseudo_heads};
@@ -146,6 +184,7 @@ void check_forward(const char* operator_name, const Problem& problem, const Shap
                    const AttentionInputs& inputs, const AttentionOutputs& outputs) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
+  check_weights(operator_name, problem, inputs);
   check_outputs(checks, shapes, outputs);
 }
 
@@ -154,6 +193,7 @@ void check_backward(const char* operator_name, const Problem& problem, const Sha
                     const AttentionGradients& gradients) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
+  check_weights(operator_name, problem, inputs);
   check_upstream(checks, shapes, upstream);
   check_gradients(operator_name, checks, shapes, inputs, gradients);
 }

@@ -176,7 +176,7 @@ void check_sizes(const HeadsOnText& all) {
 
 // The families that occur, in words beside their colours.
 std::string draw_key(const std::vector<HeadOnText>& heads) {
-  std::array<bool, 6> seen{};
+  std::array<bool, 8> seen{};
   std::string html = R"(<ul class="families">)";
   for (const HeadOnText& head : heads) {
     const Family family = family_of(head.pattern);

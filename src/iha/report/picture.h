@@ -14,9 +14,9 @@ namespace iha::report {
 std::string describe(const Pattern& pattern);
 
 // The families that share a colour in every picture.
-enum class Family : uint8_t { kCausal, kSliding, kGlobal, kStrided, kEvery, kChunked };
+enum class Family : uint8_t { kCausal, kSliding, kGlobal, kStrided, kEvery, kChunked, kLearned, kDynamic };
 Family family_of(const Pattern& pattern);
-std::string_view name_of(Family family);      // "causal", "sliding", "global", "strided", "every", "chunked"
+std::string_view name_of(Family family);      // "causal", "sliding", ..., "learned", "dynamic"
 std::string_view colour_name(Family family);  // in words: "green", "blue", "orange", ...
 
 // Which of `tokens` keys each of `tokens` queries sees, a line a query (tokens > width: a cell a block of

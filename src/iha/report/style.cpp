@@ -10,12 +10,12 @@ std::string_view style_sheet() {
   return R"css(
 :root { color-scheme: light dark;
   --paper: 255 255 255; --card: 247 248 249; --ink: 28 31 36; --soft: 92 99 110; --rule: 222 225 230;
-  --causal: 0 122 89; --sliding: 0 104 168; --global: 170 88 0; --strided: 133 72 160; --every: 186 46 40; --chunked: 0 118 128;
+  --causal: 0 122 89; --sliding: 0 104 168; --global: 170 88 0; --strided: 133 72 160; --every: 186 46 40; --chunked: 0 118 128; --learned: 122 92 46; --dynamic: 184 50 120;
   --c0: 0 104 168; --c1: 196 78 0; --c2: 0 122 89; --c3: 160 70 140; --c4: 120 96 0; --c5: 28 31 36; --c6: 60 140 200; --c7: 186 46 40;
   --plus: 240 140 90; --minus: 110 170 235; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: 20 22 26; --card: 29 32 38; --ink: 229 231 235; --soft: 160 167 178; --rule: 55 60 69;
-  --causal: 51 191 148; --sliding: 94 176 240; --global: 240 165 60; --strided: 201 143 226; --every: 246 122 112; --chunked: 64 196 206;
+  --causal: 51 191 148; --sliding: 94 176 240; --global: 240 165 60; --strided: 201 143 226; --every: 246 122 112; --chunked: 64 196 206; --learned: 206 172 118; --dynamic: 242 130 188;
   --c0: 94 176 240; --c1: 250 150 80; --c2: 51 191 148; --c3: 224 140 204; --c4: 214 190 60; --c5: 229 231 235; --c6: 140 200 255; --c7: 246 122 112;
   --plus: 165 66 18; --minus: 30 100 178; } }
 * { box-sizing: border-box; }
@@ -99,6 +99,7 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .diverging { background: linear-gradient(90deg, rgb(var(--minus)), transparent 50%, rgb(var(--plus))); }
 .causal { --family: var(--causal); } .sliding { --family: var(--sliding); } .global { --family: var(--global); }
 .strided { --family: var(--strided); } .every { --family: var(--every); } .chunked { --family: var(--chunked); }
+.learned { --family: var(--learned); } .dynamic { --family: var(--dynamic); }
 .families i { display: inline-block; width: .8em; height: .8em; margin-right: .45em; border-radius: 2px; background: rgb(var(--family)); }
 .heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: 1rem; }
 .head { border: 1px solid rgb(var(--rule)); border-top: 4px solid rgb(var(--family)); border-radius: .5rem; padding: .9rem; background: rgb(var(--card)); min-width: 0; }
