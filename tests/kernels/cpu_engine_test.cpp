@@ -85,8 +85,8 @@ void expect_matches(const Call& call, const Expected& expected, Isa isa, const P
   const reference::Gradients& g = expected.gradients;
   // A gradient that is zero but for rounding is measured by the others.
   double all = 1e-3;
-  for (const auto* values :
-       {&g.query, &g.key, &g.value, &g.alpha_q, &g.alpha_k, &g.alpha_v, &g.collapse, &g.sinks}) {
+  for (const auto* values : {&g.query, &g.key, &g.value, &g.alpha_q, &g.alpha_k, &g.alpha_v, &g.collapse,
+                             &g.sinks, &g.mode_weights, &g.block_weights}) {
     all = std::max(all, largest(*values));
   }
   const auto near_gradient = [&](const std::vector<double>& want, const Tensor& tensor, const char* of) {
@@ -103,6 +103,8 @@ void expect_matches(const Call& call, const Expected& expected, Isa isa, const P
   near_gradient(g.alpha_v, found.alpha_v, "grad alpha_v");
   near_gradient(g.collapse, found.collapse, "grad collapse");
   near_gradient(g.sinks, found.sinks, "grad sinks");
+  near_gradient(g.mode_weights, found.mode_weights, "grad mode_weights");
+  near_gradient(g.block_weights, found.block_weights, "grad block_weights");
 }
 
 class EveryOption : public ::testing::TestWithParam<DType> {};
@@ -114,6 +116,15 @@ TEST_P(EveryOption, MatchesOracle) {
   const int calls = GetParam() == DType::kFloat32 ? 150 : 60;
   for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
     const Call call = draw_call(seed, GetParam());
+    const Expected expected = by_oracle(call);
+    for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+  }
+}
+
+TEST_P(EveryOption, OfHeadsThatChooseMatchesOracle) {
+  const int calls = GetParam() == DType::kFloat32 ? 150 : 60;
+  for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
+    const Call call = draw_call(seed, GetParam(), true);
     const Expected expected = by_oracle(call);
     for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
   }
@@ -173,6 +184,22 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
     p.batch = 4;
     p.query_offset.assign(4, 0);
   }));
+  // Heads that choose: chunks of 1024 and 4096 rows, ranges of keys that are whole blocks, joined heads.
+  calls.push_back(plain_call(1100, 1100, 1, "causal_dynamic:64:3", dtype));
+  calls.push_back(
+      plain_call(90, 700, 9, "dynamic:40:2*5,learned(causal_sliding:100|strided:8|global)*4", dtype));
+  calls.push_back(plain_call(
+      700, 700, 2, "learned(causal|causal_strided:8|causal_sliding:64),learned(strided:4|strided:6)", dtype,
+      [](Problem& p) { p.key_heads = 1; }));
+  Call choosing =
+      plain_call(300, 300, 3, "causal_dynamic:24:2,learned(causal|sliding:9),causal", dtype, [](Problem& p) {
+        p.pseudo_heads = 3;
+        p.collapse = CollapseKind::kGlobal;
+        p.rope.kind = RopeKind::kVirtual;
+      });
+  PhiloxStream drawn(4, 9);
+  fill_call(choosing, drawn, true, true, true, true);
+  calls.push_back(std::move(choosing));
   Call joined = plain_call(300, 300, 2, "causal,sliding:9", dtype, [](Problem& p) {
     p.pseudo_heads = 3;
     p.collapse = CollapseKind::kGlobal;
@@ -217,6 +244,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     std::vector<Call> calls = calls_of_every_cut(dtype);
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
+    for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype, true));
     for (const Call& call : calls) {
       for (const Isa isa : supported_isas()) {
         const Results one = run_forward(call, isa, serial());
@@ -228,10 +256,11 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
                       same_bits(one.lse, many.lse))
               << name(isa) << " " << workers << " workers, " << call.name;
           const GradientResults back = run_backward(call, many, isa, parallel);
-          const Tensor GradientResults::*members[] = {&GradientResults::query,    &GradientResults::key,
-                                                      &GradientResults::value,    &GradientResults::alpha_q,
-                                                      &GradientResults::alpha_k,  &GradientResults::alpha_v,
-                                                      &GradientResults::collapse, &GradientResults::sinks};
+          const Tensor GradientResults::*members[] = {
+              &GradientResults::query,        &GradientResults::key,     &GradientResults::value,
+              &GradientResults::alpha_q,      &GradientResults::alpha_k, &GradientResults::alpha_v,
+              &GradientResults::collapse,     &GradientResults::sinks,   &GradientResults::mode_weights,
+              &GradientResults::block_weights};
           for (const auto member : members) {
             ASSERT_TRUE(same_bits(one_back.*member, back.*member))
                 << name(isa) << " " << workers << " workers, gradients of " << call.name;
@@ -250,17 +279,18 @@ void plant(Tensor& tensor, int64_t token, double value) {
 }
 
 // True where pseudo-query (i, p) of head h sees a pseudo-key of token j.
-bool sees(const Problem& p, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t pseudo,
+bool sees(const Call& call, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t pseudo,
           int64_t j) {
-  for (int64_t r = 0; r < p.pseudo_heads; ++r) {
-    if (visible(b, h, i, pseudo, j, r)) return true;
+  for (int64_t r = 0; r < call.problem.pseudo_heads; ++r) {
+    if (weighs(call, visible, b, h, i, pseudo, j, r)) return true;
   }
   return false;
 }
-bool any_head_sees(const Problem& p, const Visibility& visible, int64_t b, int64_t i, int64_t j) {
+bool any_head_sees(const Call& call, const Visibility& visible, int64_t b, int64_t i, int64_t j) {
+  const Problem& p = call.problem;
   for (int64_t h = 0; h < p.query_heads; ++h) {
     for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
-      if (sees(p, visible, b, h, i, pseudo, j)) return true;
+      if (sees(call, visible, b, h, i, pseudo, j)) return true;
     }
   }
   return false;
@@ -435,7 +465,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
   int untouched = 0, touched = 0;
   for (int seed = 500; seed < 540; ++seed) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const Call call = draw_call(seed, dtype);
+      const Call call = draw_call(seed, dtype, seed % 2 == 1);
       const Problem& p = call.problem;
       if (p.keys == 0 || p.queries == 0) continue;
       const Visibility visible(p);
@@ -454,7 +484,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
               for (int64_t i = 0; i < p.queries; ++i) {
                 for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
                   const int64_t row = ((b * p.query_heads + h) * p.queries + i) * p.pseudo_heads + pseudo;
-                  if (sees(p, visible, b, h, i, pseudo, j)) {
+                  if (sees(call, visible, b, h, i, pseudo, j)) {
                     ++touched;
                     EXPECT_EQ(std::isnan(value), std::isnan(value) && std::isnan(after.lse.get(row)));
                     continue;
@@ -465,7 +495,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                       << name(isa) << " key " << j << " = " << value << " reaches query " << i << " of head "
                       << h << ", " << call.name;
                 }
-                if (any_head_sees(p, visible, b, i, j)) continue;
+                if (any_head_sees(call, visible, b, i, j)) continue;
                 ASSERT_TRUE(same_row(back.query, back_after.query, (b * p.query_heads + h) * p.queries + i,
                                      p.head_dim))
                     << name(isa) << " key " << j << " = " << value << " reaches the gradient of query " << i
@@ -486,7 +516,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
   int untouched = 0;
   for (int seed = 600; seed < 640; ++seed) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const Call call = draw_call(seed, dtype);
+      const Call call = draw_call(seed, dtype, seed % 2 == 1);
       const Problem& p = call.problem;
       if (p.keys == 0 || p.queries == 0) continue;
       const Visibility visible(p);
@@ -501,7 +531,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
               run_backward(changed, run_forward(changed, isa, serial()), isa, serial());
           for (int64_t b = 0; b < p.batch; ++b) {
             for (int64_t j = 0; j < p.keys; ++j) {
-              if (any_head_sees(p, visible, b, i, j)) continue;
+              if (any_head_sees(call, visible, b, i, j)) continue;
               for (int64_t h = 0; h < p.key_heads; ++h) {
                 const int64_t row = (b * p.key_heads + h) * p.keys + j;
                 ++untouched;

@@ -14,7 +14,7 @@ void attention(const Problem& problem, const AttentionInputs& inputs, const Atte
   check(problem, kName);
   const Shapes shapes(problem);
   check_forward(kName, problem, shapes, inputs, outputs);
-  if (inputs.query.dtype == DType::kFloat64 || problem.weighted()) {
+  if (inputs.query.dtype == DType::kFloat64) {
     forward_by_oracle(problem, shapes, inputs, outputs, parallel);
   } else {
     cpu::forward(problem, inputs, outputs, parallel, cpu::active_isa());
@@ -28,7 +28,7 @@ void attention_backward(const Problem& problem, const AttentionInputs& inputs,
   check(problem, kName);
   const Shapes shapes(problem);
   check_backward(kName, problem, shapes, inputs, upstream, gradients);
-  if (inputs.query.dtype == DType::kFloat64 || problem.weighted()) {
+  if (inputs.query.dtype == DType::kFloat64) {
     backward_by_oracle(problem, shapes, inputs, upstream, gradients, parallel);
   } else {
     cpu::backward(problem, inputs, upstream, gradients, parallel, cpu::active_isa());

@@ -70,17 +70,15 @@ torch::CppFunction boxed() {
 }
 
 // Tensors on the CPU.
-bool by_engine(const Arguments& arguments, const Problem& problem) {
-  return engine_serves(arguments.query().scalar_type()) && !problem.weighted();
-}
 Results forward_cpu(const Arguments& arguments, const Problem& problem, Want want) {
-  return by_engine(arguments, problem) ? engine_forward(arguments, problem, want)
-                                       : composed_forward(arguments, problem, want);
+  return engine_serves(arguments.query().scalar_type()) ? engine_forward(arguments, problem, want)
+                                                        : composed_forward(arguments, problem, want);
 }
 Inputs backward_cpu(const Arguments& arguments, const Problem& problem, const Upstream& upstream,
                     const Wanted& wanted) {
-  return by_engine(arguments, problem) ? engine_backward(arguments, problem, upstream, wanted)
-                                       : composed_backward(arguments, problem, upstream, wanted);
+  return engine_serves(arguments.query().scalar_type())
+             ? engine_backward(arguments, problem, upstream, wanted)
+             : composed_backward(arguments, problem, upstream, wanted);
 }
 
 }  // namespace
