@@ -18,7 +18,7 @@ const double* data_or_null(const std::vector<double>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-Pattern random_base(PhiloxStream& stream, int64_t tokens) {
+Pattern random_pattern(PhiloxStream& stream, int64_t tokens) {
   const int64_t size = stream.next_below(tokens + 2), other = stream.next_below(tokens + 2);
   const std::vector<Pattern> bases = {global(),
                                       causal(),
@@ -35,14 +35,20 @@ Pattern random_base(PhiloxStream& stream, int64_t tokens) {
   return stream.next_below(3) == 0 ? base.with_first(stream.next_below(4)) : base;
 }
 
-Pattern random_pattern(PhiloxStream& stream, int64_t tokens, int64_t block) {
-  const int64_t kind = stream.next_below(8);
-  if (kind == 0) return dynamic(block, 1);
-  if (kind == 1) return causal_dynamic(block, 1);
-  if (kind > 3) return random_base(stream, tokens);
-  std::vector<Pattern> candidates;
-  for (int64_t m = 0; m <= stream.next_below(4); ++m) candidates.push_back(random_base(stream, tokens));
-  return learned(candidates);
+// Some calls have heads that choose.
+void choose(uint64_t seed, int64_t tokens, std::vector<Pattern>& patterns) {
+  PhiloxStream stream(seed, 3);
+  if (stream.next_below(2) == 0) return;
+  const int64_t block = 1 + stream.next_below(tokens);
+  for (Pattern& pattern : patterns) {
+    const int64_t kind = stream.next_below(5);
+    if (kind == 0) pattern = dynamic(block, 1);
+    if (kind == 1) pattern = causal_dynamic(block, 1);
+    if (kind < 2 || kind == 4) continue;
+    std::vector<Pattern> candidates{pattern};
+    for (int64_t m = stream.next_below(4); m > 0; --m) candidates.push_back(random_pattern(stream, tokens));
+    pattern = learned(candidates);
+  }
 }
 
 std::vector<double> positive(PhiloxStream& stream, int64_t count) {
@@ -146,10 +152,8 @@ Call random_call(uint64_t seed, int64_t most_tokens) {
   shape.value_dim = upto(5);
   shape.pseudo_heads = upto(3);
   std::vector<Pattern> patterns;
-  const int64_t block = upto(most_tokens);
-  for (int64_t h = 0; h < shape.query_heads; ++h) {
-    patterns.push_back(random_pattern(stream, most_tokens, block));
-  }
+  for (int64_t h = 0; h < shape.query_heads; ++h) patterns.push_back(random_pattern(stream, most_tokens));
+  choose(seed, most_tokens, patterns);
   Problem problem = make_problem(shape, patterns);
   problem.layout = static_cast<Layout>(stream.next_below(2));
   problem.order = static_cast<Order>(stream.next_below(2));

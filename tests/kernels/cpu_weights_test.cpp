@@ -148,6 +148,51 @@ TEST(CpuWeights, BlocksMeetTheQueriesThatChoseThem) {
   }
 }
 
+bool same_bits_at(const Tensor& left, const Tensor& right, int64_t begin, int64_t end) {
+  for (int64_t at = begin; at < end; ++at) {
+    const double a = left.get(at), b = right.get(at);
+    if (std::memcmp(&a, &b, sizeof a) != 0) return false;
+  }
+  return true;
+}
+
+// Other choices of one query move it to other tiles, and its neighbours in them: no bit of another query
+// changes, forward or backward.
+TEST(CpuWeights, AQuerysChoicesReachNoOtherQuery) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Call call = weighted_call(300, "causal_dynamic:24:2,dynamic:24:2", 2, {});
+    const Problem& p = call.problem;
+    call.dtype = dtype;
+    PhiloxStream random(5);
+    fill_call(call, random, false, false, false, false);
+    for (const Isa isa : supported_isas()) {
+      const Results before = run_forward(call, isa, serial());
+      const GradientResults back = run_backward(call, before, isa, serial());
+      for (const int64_t query : {0, 77, 299}) {
+        Call changed = call;
+        for (int64_t h = 0; h < 2; ++h) {
+          for (int64_t block = 0; block < p.key_blocks(); ++block) {
+            const int64_t at = (h * p.queries + query) * p.key_blocks() + block;
+            changed.block_weights.set(at, call.block_weights.get(at) > 0.1 ? 0.0 : 0.75);
+          }
+        }
+        const Results after = run_forward(changed, isa, serial());
+        const GradientResults back_after = run_backward(changed, after, isa, serial());
+        for (int64_t row = 0; row < 2 * p.queries; ++row) {
+          if (row % p.queries == query) continue;
+          const auto same = [&](const Tensor& left, const Tensor& right, int64_t width) {
+            return same_bits_at(left, right, row * width, (row + 1) * width);
+          };
+          ASSERT_TRUE(same(before.parts, after.parts, p.value_dim) && same(before.lse, after.lse, 1) &&
+                      same(back.query, back_after.query, p.head_dim) &&
+                      same(back.block_weights, back_after.block_weights, p.key_blocks()))
+              << name_of(isa) << " query " << query << " reaches row " << row;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuWeights, PrimitivesShiftAndSumWhereBitsAreSet) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const Isa isa : supported_isas()) {

@@ -1,9 +1,9 @@
 #include "iha/kernels/attention_arrays.h"
 
+#include <limits>
 #include <string_view>
 
 #include "iha/core/error.h"
-#include "iha/kernels/attention_walk.h"
 
 namespace iha::core {
 namespace {
@@ -90,23 +90,44 @@ void check_inputs(const ArrayChecks& checks, const Problem& problem, const Shape
   }
 }
 
+// The first refused of `count` weights from place `at` on, else one that is not.
+double refused(const Array& array, int64_t at, int64_t stride, int64_t count) {
+  if (array.dtype == DType::kFloat32 && stride == 1) {  // without a branch, so that it takes vectors
+    const float* weights = static_cast<const float*>(array.data) + at;
+    bool good = true;
+    for (int64_t i = 0; i < count; ++i) {
+      good &= (weights[i] >= 0.0f) & (weights[i] <= std::numeric_limits<float>::max());
+    }
+    if (good) return 1;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const double weight = load(array.data, array.dtype, at + i * stride);
+    if (!is_weight(weight)) return weight;
+  }
+  return 1;
+}
+
 // Those that heads read.
-void check_weights(const char* name, const Problem& problem, const AttentionInputs& inputs) {
-  const auto check_all = [&](const Array& array, int64_t at, std::span<const int64_t> shape, int64_t axis,
-                             const char* what) {
-    walk(shape, std::span(array.strides).subspan(axis), at, 0,
-         [&](int64_t, int64_t element) { check_weight(load(array.data, array.dtype, element), name, what); });
-  };
+void check_weights(const char* name, const Problem& problem, const AttentionInputs& inputs,
+                   const ParallelFor& parallel) {
   const Array &modes = inputs.mode_weights, &blocks = inputs.block_weights;
   for (int64_t h = 0; h < problem.query_heads; ++h) {
-    const Pattern& pattern = problem.patterns[h];
-    const Shape own{static_cast<int64_t>(pattern.candidates.size())};
-    if (pattern.learned()) check_all(modes, h * modes.strides[0], own, 1, "mode_weights");
-    const Shape rows{problem.queries, problem.key_blocks()};
-    for (int64_t b = 0; pattern.dynamic() && b < problem.batch; ++b) {
-      check_all(blocks, b * blocks.strides[0] + h * blocks.strides[1], rows, 2, "block_weights");
-    }
+    const auto count = static_cast<int64_t>(problem.patterns[h].candidates.size());
+    if (count > 0)
+      check_weight(refused(modes, h * modes.strides[0], modes.strides[1], count), name, "mode_weights");
   }
+  const int64_t count = problem.key_blocks();
+  if (count == 0 || problem.queries == 0) return;
+  std::vector<double> found(problem.batch * problem.query_heads, 1);
+  parallel.run(static_cast<int64_t>(found.size()), [&](int64_t task, int) {
+    const int64_t b = task / problem.query_heads, h = task % problem.query_heads;
+    if (!problem.patterns[h].dynamic()) return;
+    for (int64_t i = 0; i < problem.queries && is_weight(found[task]); ++i) {
+      const int64_t at = b * blocks.strides[0] + h * blocks.strides[1] + i * blocks.strides[2];
+      found[task] = refused(blocks, at, blocks.strides[3], count);
+    }
+  });
+  for (const double weight : found) check_weight(weight, name, "block_weights");
 }
 
 void check_outputs(const ArrayChecks& checks, const Shapes& shapes, const AttentionOutputs& outputs) {
@@ -181,19 +202,20 @@ int64_t count(std::span<const int64_t> shape) {
 }
 
 void check_forward(const char* operator_name, const Problem& problem, const Shapes& shapes,
-                   const AttentionInputs& inputs, const AttentionOutputs& outputs) {
+                   const AttentionInputs& inputs, const AttentionOutputs& outputs,
+                   const ParallelFor& parallel) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
-  check_weights(operator_name, problem, inputs);
+  check_weights(operator_name, problem, inputs, parallel);
   check_outputs(checks, shapes, outputs);
 }
 
 void check_backward(const char* operator_name, const Problem& problem, const Shapes& shapes,
                     const AttentionInputs& inputs, const AttentionUpstream& upstream,
-                    const AttentionGradients& gradients) {
+                    const AttentionGradients& gradients, const ParallelFor& parallel) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
-  check_weights(operator_name, problem, inputs);
+  check_weights(operator_name, problem, inputs, parallel);
   check_upstream(checks, shapes, upstream);
   check_gradients(operator_name, checks, shapes, inputs, gradients);
 }

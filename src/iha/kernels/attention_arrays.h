@@ -25,9 +25,10 @@ int64_t count(std::span<const int64_t> shape);
 // the inputs, weights that check_weight refuses, and memory that several elements to write share. The problem
 // is checked already.
 void check_forward(const char* operator_name, const Problem& problem, const Shapes& shapes,
-                   const AttentionInputs& inputs, const AttentionOutputs& outputs);
+                   const AttentionInputs& inputs, const AttentionOutputs& outputs,
+                   const ParallelFor& parallel);
 void check_backward(const char* operator_name, const Problem& problem, const Shapes& shapes,
                     const AttentionInputs& inputs, const AttentionUpstream& upstream,
-                    const AttentionGradients& gradients);
+                    const AttentionGradients& gradients, const ParallelFor& parallel);
 
 }  // namespace iha::core

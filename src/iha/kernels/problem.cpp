@@ -127,8 +127,9 @@ int64_t Problem::key_blocks() const {
 }
 
 void check_weight(double weight, std::string_view operator_name, std::string_view what) {
-  check(weight >= 0 && std::isfinite(weight), operator_name, ": a value of ", what, " is ",
-        std::isnan(weight) ? std::string("NaN") : text(weight), ", expected a finite number of at least 0");
+  if (is_weight(weight)) return;
+  fail(operator_name, ": a value of ", what, " is ", std::isnan(weight) ? std::string("NaN") : text(weight),
+       ", expected a finite number of at least 0");
 }
 
 void check(const Problem& problem, std::string_view operator_name) {

@@ -49,6 +49,9 @@ constexpr double kSmallestWeight = std::numeric_limits<float>::min();
 inline double counted_weight(double weight) {
   return weight < kSmallestWeight ? 0 : weight;
 }
+inline bool is_weight(double weight) {
+  return weight >= 0 && weight <= std::numeric_limits<double>::max();
+}
 // Throws std::invalid_argument, naming `operator_name`, for a weight of array `what` that is refused.
 void check_weight(double weight, std::string_view operator_name, std::string_view what);
 

@@ -16,8 +16,8 @@
 // they lie, each byte once for all of the slice's heads: the memory's bandwidth is the limit, and packing
 // would cost more than the products.
 //
-// Heads that choose: a learned head's panels have a bias each, or regions where candidates' edges cross them; a
-// dynamic head goes by blocks of keys (forward_chosen.cpp).
+// Heads that choose: a learned head's panels have a bias each, or regions where candidates' edges cross them;
+// a dynamic head goes by blocks of keys (forward_chosen.cpp).
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -74,7 +74,6 @@ void ForwardWorker::add_to_chosen(int64_t first) {
   const int64_t per_token = plan_.rows_per_token, columns = plan_.value_columns;
   const State tile = state_at(state_.get()), chosen = chosen_state(0);
   for (int64_t row = 0; row < tile_.rows(); ++row) {
-    if (tile.sum[row] == 0.0f) continue;
     const int64_t at = (tile_.index(row) - first) * per_token + row % per_token;
     float* output = chosen.output + at * columns;
     if (tile.largest[row] != chosen.largest[at]) {

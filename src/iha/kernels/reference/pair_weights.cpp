@@ -8,7 +8,8 @@ void check_weights(const Problem& problem, const Inputs& inputs, std::string_vie
   const int64_t modes = problem.modes(), blocks = problem.key_blocks();
   check(modes == 0 || inputs.mode_weights != nullptr, operator_name,
         ": mode_weights is absent, expected [query heads, ", modes, "] for learned heads");
-  check(blocks == 0 || inputs.block_weights != nullptr, operator_name,
+  const bool any_rows = problem.batch > 0 && problem.queries > 0;
+  check(blocks == 0 || !any_rows || inputs.block_weights != nullptr, operator_name,
         ": block_weights is absent, expected [batch, query heads, queries, ", blocks, "] for dynamic heads");
   for (int64_t h = 0; h < problem.query_heads; ++h) {
     const Pattern& pattern = problem.patterns[h];
