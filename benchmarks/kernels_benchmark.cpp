@@ -35,6 +35,7 @@ void scores(benchmark::State& state, Isa isa, DType dtype) {
   const int64_t depth = state.range(0) / (prim.pairs ? 2 : 1), columns = 512;
   const std::vector<Cell> a(kMaxGroupRows * depth, 0), b(depth * columns, 0);
   std::vector<float> c(kMaxGroupRows * columns);
+  const TaskGuard guard(prim);
   for (auto _ : state) {
     prim.multiply({.rows = prim.group_rows,
                    .columns = columns,

@@ -8,15 +8,18 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "bench_table.h"
 #include "bench_work.h"
 #include "command.h"
 #include "iha/core/error.h"
+#include "iha/io/atomic_file.h"
 #include "iha/kernels/cpu/isa.h"
 #include "iha/kernels/cpu/peak.h"
 #include "iha/ops/engine.h"
-#include "iha/report/format.h"
 #include "iha/report/table.h"
+#include "peak_memory.h"
 
 namespace iha::app {
 namespace {
@@ -25,6 +28,7 @@ struct BenchOptions {
   std::vector<std::string> work;
   std::vector<std::string> dtypes = {"float32", "bfloat16"};
   int rounds = 5;
+  std::string output;
   bool json = false;
   bool explain = false;
 };
@@ -32,6 +36,7 @@ struct BenchOptions {
 struct Timing {
   std::string name;
   std::vector<double> seconds;
+  std::optional<int64_t> extra_bytes;
   double error = 0;  // largest difference from the last contender in float32, over the largest value
 };
 
@@ -60,11 +65,21 @@ std::vector<Timing> measure(const Work& work, at::ScalarType dtype, int rounds) 
   at::manual_seed(0);
   const std::vector<Contender> contenders = contenders_for(work, dtype);
   std::vector<Timing> timings;
-  const at::Tensor expected = contenders.back().run().to(at::kFloat);
-  const double largest = expected.abs().max().item<double>();
+  std::vector<at::Tensor> results;
   for (const Contender& contender : contenders) {  // also warms up
-    const double difference = (contender.run().to(at::kFloat) - expected).abs().max().item<double>();
-    timings.push_back({contender.name, {}, contender.same ? difference / largest : kNoError});
+    timings.push_back({contender.name, {}, {}, 0});
+    std::optional<int64_t>& extra = timings.back().extra_bytes;
+    extra = extra_memory_of([&] { results.push_back(contender.run()); });
+    if (extra) *extra += contender.held_bytes;
+  }
+  const at::Tensor expected = results.back().to(at::kFloat);
+  const double largest = expected.abs().max().item<double>();
+  for (std::size_t at = 0; at < contenders.size(); ++at) {
+    if (!contenders[at].same) {
+      timings[at].error = kNoError;
+      continue;
+    }
+    timings[at].error = (results[at].to(at::kFloat) - expected).abs().max().item<double>() / largest;
   }
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t at = 0; at < contenders.size(); ++at)
@@ -99,21 +114,6 @@ int explain() {
 
 int bench(const BenchOptions& options) {
   if (options.explain) return explain();
-  report::Table table{
-      .title = text("Attention on ", at::get_num_threads(), " threads, ", name_of(cpu::active_isa())),
-      .caption =
-          "Medians of turns in one run. Peak: multiply-adds measured before each line. Error: largest "
-          "difference from the last line's output, over its largest value.",
-      .columns = {{"work", report::Align::kLeft},
-                  {"dtype", report::Align::kLeft},
-                  {"path", report::Align::kLeft},
-                  {"time", report::Align::kRight},
-                  {"GFLOP/s"},
-                  {"of peak"},
-                  {"GB/s"},
-                  {"iha is", report::Align::kRight, "times as fast"},
-                  {"error"}},
-      .rows = {}};
   nlohmann::json lines = nlohmann::json::array();
   for (const Work& work : chosen(options)) {
     for (const std::string& name : options.dtypes) {
@@ -125,27 +125,27 @@ int bench(const BenchOptions& options) {
         for (std::size_t round = 0; round < timing.seconds.size(); ++round) {
           ratios.push_back(timing.seconds[round] / timings.front().seconds[round]);
         }
-        const double seconds = median(timing.seconds), flops = flops_of(work) / seconds;
-        const bool few_queries = work.queries == 1;
-        const double bandwidth = key_value_bytes(work, dtype) / seconds;
-        table.rows.push_back({work.name, name, timing.name, report::duration(seconds),
-                              report::fixed(flops * 1e-9, 0), report::percent(flops / peak, 0),
-                              few_queries ? report::fixed(bandwidth * 1e-9, 1) : "",
-                              &timing == &timings.front() ? "" : report::fixed(median(ratios), 2),
-                              timing.error < 0 ? "" : report::significant(timing.error, 2)});
-        lines.push_back({{"work", work.name},
-                         {"dtype", name},
-                         {"path", timing.name},
-                         {"seconds", seconds},
-                         {"flops_per_second", flops},
-                         {"peak_flops_per_second", peak},
-                         {"key_value_bytes_per_second", bandwidth},
-                         {"seconds_over_iha", median(ratios)},
-                         {"error", timing.error < 0 ? nlohmann::json() : nlohmann::json(timing.error)}});
+        const double seconds = median(timing.seconds);
+        nlohmann::json line = {{"work", work.name},
+                               {"dtype", name},
+                               {"path", timing.name},
+                               {"threads", at::get_num_threads()},
+                               {"instruction_set", name_of(cpu::active_isa())},
+                               {"seconds", seconds},
+                               {"flops_per_second", flops_of(work) / seconds},
+                               {"peak_flops_per_second", peak},
+                               {"seconds_over_iha", median(ratios)},
+                               {"extra_bytes", nullptr},
+                               {"error", timing.error < 0 ? nlohmann::json() : nlohmann::json(timing.error)}};
+        if (timing.extra_bytes) line["extra_bytes"] = *timing.extra_bytes;
+        // The limit of few queries; others read keys and values many times.
+        if (work.queries == 1) line["key_value_bytes_per_second"] = key_value_bytes(work, dtype) / seconds;
+        lines.push_back(std::move(line));
       }
     }
   }
-  std::cout << (options.json ? lines.dump(2) + "\n" : report::to_text(table));
+  if (!options.output.empty()) io::replace_file(options.output, lines.dump(2) + "\n");
+  std::cout << (options.json ? lines.dump(2) + "\n" : report::to_text(bench_table(lines)));
   return 0;
 }
 
@@ -167,6 +167,7 @@ void add_bench(CLI::App& app, Action& action) {
             ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
         command.add_option("--rounds", options.rounds, "Turns of all contenders; medians are shown")
             ->check(CLI::Range(1, 1000));
+        command.add_option("--output", options.output, "Also write the JSON to this file");
         command.add_flag("--json", options.json, "Print JSON instead of a table");
         command.add_flag("--explain", options.explain, "Say which path serves what, and measure nothing");
         add_threads(command);

@@ -39,7 +39,8 @@ double key_value_bytes(const Work& work, at::ScalarType dtype);
 struct Contender {
   std::string name;
   std::function<at::Tensor()> run;
-  bool same = true;  // false: another function, to measure time by
+  bool same = true;        // false: another function, to measure time by
+  int64_t held_bytes = 0;  // what it keeps beside the inputs: a mask
 };
 
 // iha (the engine), composed, and torch: scaled_dot_product_attention, with is_causal or no mask where that

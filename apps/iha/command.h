@@ -24,6 +24,7 @@ using Action = std::function<int()>;
 void add_train(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_view(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

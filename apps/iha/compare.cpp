@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench_table.h"
 #include "comparison.h"
 #include "composition_options.h"
 #include "iha/core/error.h"
@@ -137,7 +138,7 @@ report::DotChart dots_of(const std::vector<Row>& rows, const std::string& part, 
 struct CompareComposeOptions : CompositionOptions {
   ComparisonOptions comparison;
   std::string variants;
-  std::string language_run;
+  std::string language_run, speed;
 };
 
 std::string all_variants() {
@@ -244,13 +245,23 @@ void add_composition_sections(const Comparison& comparison, const Result& result
   for (const Row& row : result.rows) {
     models::TokenTagger model(read_json(row.folders.front() / "model.json").get<models::TokenTaggerConfig>());
     train::load_model(row.folders.front() / "model.safetensors", *model);
-    auto maps = mixing_maps(*model);
-    if (!maps.empty()) page.sections.push_back({"Mixing weights: " + row.contender.name, std::move(maps)});
+    const auto maps = mixing_maps(*model);
+    if (!maps.empty())
+      page.sections.push_back({"Mixing weights: " + row.contender.name, {maps.begin(), maps.end()}});
   }
 }
 
+report::Table speed_table(const std::string& file) {
+  report::Table table = bench_table(read_json(file));
+  table.caption += " Times vary with whatever else the machine does.";
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    if (table.rows[row][2] == "iha") table.emphasis.push_back(row);
+  }
+  return table;
+}
+
 report::Page composition_page(const Comparison& comparison, const Result& result,
-                              const std::string& language_run) {
+                              const std::string& language_run, const std::string& speed) {
   report::Page page;
   page.title = language_run.empty() ? "Heads that talk, and heads that do not"
                                     : "Heads that differ, and heads that talk";
@@ -273,6 +284,7 @@ report::Page composition_page(const Comparison& comparison, const Result& result
               ", gzip: ", report::fixed(language.at("gzip_bits_per_byte").get<double>(), 2))});
     page.sections = language_sections(language_run);
   }
+  if (!speed.empty()) page.sections.push_back({"Attention on this machine", {speed_table(speed)}});
   add_composition_sections(comparison, result, page);
   page.footer = "iha compare compose; every run's folder keeps its resolved options in config.json.";
   return page;
@@ -281,7 +293,7 @@ report::Page composition_page(const Comparison& comparison, const Result& result
 int run_compose(const CompareComposeOptions& options) {
   Comparison comparison;
   comparison.train = {"train", "compose"};
-  comparison.shared = shared_arguments(*options.training.command, {"variants", "language-run"});
+  comparison.shared = shared_arguments(*options.training.command, {"variants", "language-run", "speed"});
   comparison.contenders = variants_of(options);
   comparison.metrics = {{"accuracy", "accuracy"}, {"exact_match", "exact match"}, {"majority", "constant"}};
   comparison.part = "test";
@@ -289,7 +301,7 @@ int run_compose(const CompareComposeOptions& options) {
   comparison.resume = options.training.resume;
   const Result result = compare(comparison, options.comparison, options.training.json);
   report::write_html(comparison.folder / "report.html",
-                     composition_page(comparison, result, options.language_run));
+                     composition_page(comparison, result, options.language_run, options.speed));
   return 0;
 }
 
@@ -344,6 +356,8 @@ void add_compare(CLI::App& app, Action& action) {
         command.add_option("--variants", options.variants, "Which variants, separated by commas");
         command.add_option("--language-run", options.language_run,
                            "A folder of `iha train lm`, whose model the report then shows too");
+        command.add_option("--speed", options.speed,
+                           "A file of `iha bench --output`, whose table the report then shows too");
         add_comparison_options(command, options.comparison);
         options.training.output = "runs/compare-compose";
         add_composition_options(command, options);

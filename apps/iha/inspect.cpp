@@ -20,9 +20,9 @@ namespace iha::app {
 
 namespace {
 
-constexpr int64_t kTerminal = 80;     // columns where standard output is no terminal
-constexpr int64_t kPicture = 32;      // columns of a picture, at most
-constexpr int64_t kHtmlPicture = 64;  // cells a side of a picture on the page
+constexpr int64_t kTerminal = 80;          // columns where standard output is no terminal
+constexpr int64_t kPicture = 32;           // columns of a picture, at most
+constexpr std::size_t kViewedHeads = 128;  // a page shows no more heads than this
 
 struct InspectOptions {
   std::string patterns;
@@ -197,32 +197,31 @@ nlohmann::json to_json(const LayerCost& cost, const InspectOptions& options) {
           {"against_all_global", cost.against_all_global()}};
 }
 
-report::HeatMap heat_map(const Pattern& pattern, int64_t tokens) {
-  const Coverage cells = coverage(pattern, tokens, kHtmlPicture);
-  report::HeatMap map{.title = to_text(pattern),
-                      .caption = text("A query sees ", report::describe(pattern), "."),
-                      .row_label = "query",
-                      .column_label = "key",
-                      .rows = {},
-                      .columns = {},
-                      .values = cells.share,
-                      .row_count = static_cast<std::size_t>(cells.side),
-                      .column_count = static_cast<std::size_t>(cells.side)};
-  for (int64_t k = 0; k < cells.side; ++k) map.rows.push_back(text(k * cells.block));
-  map.columns = map.rows;
-  return map;
+report::Viewer viewer_of(const LayerCost& cost, const LayerShape& shape) {
+  report::Viewer viewer{
+      .title = {}, .caption = {}, .token_count = shape.tokens, .query = shape.tokens / 2, .layers = {}};
+  if (cost.heads.size() > kViewedHeads)
+    viewer.caption = text("The first ", kViewedHeads, " of ", cost.heads.size(), " heads.");
+  report::ViewedLayer layer{.name = "this layer",
+                            .pseudo_heads = shape.pseudo_heads,
+                            .interleaved = shape.interleaved,
+                            .flat = shape.flat,
+                            .heads = {}};
+  for (const HeadCost& head : cost.heads)
+    layer.heads.push_back({.text = to_text(head.pattern), .pattern = head.pattern});
+  add_costs(layer, shape, static_cast<int64_t>(layer.heads.size()));
+  layer.heads.resize(std::min(layer.heads.size(), kViewedHeads));
+  viewer.layers.push_back(std::move(layer));
+  return viewer;
 }
 
-report::Page page_of(const LayerCost& cost, const InspectOptions& options) {
-  report::Section shapes{
-      "Which head looks where",
-      {report::Paragraph{"The share of visible pairs in each cell; labels are first tokens."}}};
-  for (const Pattern& pattern : distinct(cost)) shapes.blocks.emplace_back(heat_map(pattern, options.tokens));
+report::Page page_of(const LayerCost& cost, const InspectOptions& options, const LayerShape& shape) {
   return {.title = "Patterns: " + options.patterns,
           .lead = verdict(cost),
           .figures = {{report::fixed(cost.against_all_causal(), 3), "times the work of causal heads", ""},
                       {report::fixed(cost.against_all_global(), 3), "times the work of global heads", ""}},
-          .sections = {{"Heads", {table_of(cost, options), sums_of(cost, options)}}, std::move(shapes)},
+          .sections = {{"Which head looks where", {viewer_of(cost, shape)}},
+                       {"All heads", {table_of(cost, options), sums_of(cost, options)}}},
           .footer = text("iha inspect ", options.patterns, " --tokens ", options.tokens)};
 }
 
@@ -230,13 +229,13 @@ int run(const InspectOptions& options) {
   const PatternList list = parse_patterns(options.patterns);
   const auto named = static_cast<int64_t>(list.entries().size());
   const int64_t heads = options.heads == 0 ? named : options.heads;
-  const LayerCost cost =
-      layer_cost(list.expand(heads, "iha inspect"), {.tokens = options.tokens,
-                                                     .head_dim = options.head_dim,
-                                                     .pseudo_heads = options.pseudo_heads,
-                                                     .interleaved = options.layout == "interleaved",
-                                                     .flat = options.order == "flat"});
-  if (!options.html.empty()) report::write_html(options.html, page_of(cost, options));
+  const LayerShape shape{.tokens = options.tokens,
+                         .head_dim = options.head_dim,
+                         .pseudo_heads = options.pseudo_heads,
+                         .interleaved = options.layout == "interleaved",
+                         .flat = options.order == "flat"};
+  const LayerCost cost = layer_cost(list.expand(heads, "iha inspect"), shape);
+  if (!options.html.empty()) report::write_html(options.html, page_of(cost, options, shape));
   if (options.json) {
     std::cout << to_json(cost, options).dump(2) << '\n';
     return 0;
@@ -278,7 +277,7 @@ void add_inspect(CLI::App& app, Action& action) {
             .add_option("--order", options.order, "Whether causal order goes by pseudo-tokens or by tokens")
             ->check(CLI::IsMember({"flat", "token"}));
         command.add_option("--html", options.html,
-                           "Also write a page with the tables and pictures to this file");
+                           "Also write a page to this file, in which one steps through the heads");
         command.add_flag("--json", options.json, "Print one JSON object instead of tables and pictures");
       },
       run);

@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   iha::app::add_run(app, action);
   iha::app::add_check(app, action);
   iha::app::add_inspect(app, action);
+  iha::app::add_view(app, action);
   iha::app::add_plan(app, action);
   iha::app::add_bench(app, action);
   try {

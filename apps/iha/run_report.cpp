@@ -5,12 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "iha/patterns/parse.h"
+#include "iha/models/language_model.h"
 #include "iha/report/format.h"
-#include "iha/report/picture.h"
 #include "iha/train/checkpoint.h"
 #include "iha/train/log.h"
 #include "training_run.h"
+#include "viewed_model.h"
 
 namespace iha::app {
 
@@ -127,42 +127,14 @@ std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups) {
   return blocks;
 }
 
-std::vector<report::Block> mixing_maps(const torch::nn::Module& module) {
-  std::vector<report::Block> maps;
+std::vector<report::HeatMap> mixing_maps(const torch::nn::Module& module) {
+  std::vector<report::HeatMap> maps;
   for (const auto& item : module.named_parameters()) {
     const std::string last = leaf(item.key());
     const bool mixing = last == "alpha_q" || last == "alpha_k" || last == "alpha_v" || last == "collapse";
-    if (mixing) maps.emplace_back(map_of(item.key(), item.value()));
+    if (mixing) maps.push_back(map_of(item.key(), item.value()));
   }
   return maps;
-}
-
-report::HeadsOnText heads_on_text(models::LanguageModel model, const std::string& text) {
-  std::vector<int64_t> bytes;
-  report::HeadsOnText shown;
-  for (const char c : text) {
-    bytes.push_back(static_cast<unsigned char>(c));
-    shown.tokens.emplace_back(1, c);
-  }
-  const torch::Tensor tokens = torch::tensor(bytes, at::kLong);
-  const auto layers = static_cast<int64_t>(model->config.layers.size());
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const models::MixerConfig& mixer = model->config.layers[static_cast<std::size_t>(layer)];
-    const std::vector<Pattern> patterns = mixer.patterns.expand(mixer.heads);
-    // [H, N, P, N, P] -> [H, N, N]: what a query's pseudo-queries give to all of a key's pseudo-keys, on
-    // average.
-    const torch::Tensor weights =
-        model->attention_weights(tokens, layer).sum(-1).mean(2).to(at::kDouble).contiguous();
-    for (int64_t head = 0; head < mixer.heads; ++head) {
-      const double* data = weights[head].const_data_ptr<double>();
-      const Pattern& pattern = patterns[static_cast<std::size_t>(head)];
-      shown.heads.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head), pattern,
-                             std::vector<double>(data, data + weights[head].numel()),
-                             to_text(pattern) + ": sees " + report::describe(pattern)});
-    }
-  }
-  shown.query = bytes.empty() ? 0 : bytes.size() - 1;
-  return shown;
 }
 
 std::vector<report::Section> language_sections(const fs::path& folder) {
@@ -194,20 +166,14 @@ std::vector<report::Section> language_sections(const fs::path& folder) {
 
   std::vector<report::Block> learned = learning_curves({{"language model", folder}});
   learned.insert(learned.begin(), {data, table});
-  report::HeadsOnText heads = heads_on_text(model, summary.at("shown").get<std::string>());
-  heads.title = "Each head on held-out text";
-  heads.caption =
-      "A row of a square is a byte that looks, a column a byte that is looked at; white is what the head's "
-      "pattern hides from it or where it gives no weight.";
+  report::Viewer viewer = view_language(model, summary.at("shown").get<std::string>());
+  viewer.title = "Every head on held-out text";
   std::vector<report::Section> sections{
       {"Language model: how it learned", std::move(learned)},
       {"Language model: a sample",
        {report::CodeBlock{"prompt, from the held-out text", summary.at("prompt").get<std::string>()},
         report::CodeBlock{"what the model goes on with", summary.at("sample").get<std::string>()}}},
-      {"Language model: where each head looks", {std::move(heads)}}};
-  if (auto maps = mixing_maps(*model); !maps.empty()) {
-    sections.push_back({"Language model: mixing weights", std::move(maps)});
-  }
+      {"Language model: where each head looks", {std::move(viewer)}}};
   return sections;
 }
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "iha/models/language_model.h"
 #include "iha/report/report.h"
 
 namespace iha::app {
@@ -25,11 +24,7 @@ struct RunGroup {
 std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups);
 
 // A heat map of each alpha_q, alpha_k, alpha_v and collapse of the module; none where it has none.
-std::vector<report::Block> mixing_maps(const torch::nn::Module& module);
-
-// Every head of the model on a text: its pattern and its weights, summed over pseudo-keys and averaged over
-// pseudo-queries.
-report::HeadsOnText heads_on_text(models::LanguageModel model, const std::string& text);
+std::vector<report::HeatMap> mixing_maps(const torch::nn::Module& module);
 
 // The sections about the language model that `iha train lm` left in `folder`.
 std::vector<report::Section> language_sections(const std::filesystem::path& folder);

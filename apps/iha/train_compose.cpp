@@ -47,8 +47,8 @@ report::Page page_of(const ComposeOptions& options, const models::TokenTagger& m
   page.title = "Relation composition: " + options.variant;
   page.lead = in_words(summary);
   page.sections.push_back({"How it learned", learning_curves({{options.variant, options.training.output}})});
-  if (auto maps = mixing_maps(*model); !maps.empty())
-    page.sections.push_back({"Mixing weights", std::move(maps)});
+  if (const auto maps = mixing_maps(*model); !maps.empty())
+    page.sections.push_back({"Mixing weights", {maps.begin(), maps.end()}});
   return page;
 }
 
@@ -62,6 +62,7 @@ int run(const ComposeOptions& given) {
   models::TokenTagger model(model_config(options));
   train::CompositionObjective objective(model, options.resolved_data(), options.training.batch,
                                         options.training.seed);
+  keep_freed_memory();
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train compose", *model, objective, options.training);
 

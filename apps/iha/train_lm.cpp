@@ -8,6 +8,7 @@
 #include "iha/report/report.h"
 #include "iha/train/language.h"
 #include "language_options.h"
+#include "printable.h"
 #include "run_report.h"
 #include "train_commands.h"
 
@@ -68,18 +69,6 @@ std::string sample_of(models::LanguageModel model, const LmOptions& options, con
   return text;
 }
 
-// Text for JSON and terminals: printable ASCII, blanks and line ends as they are, other bytes as \xNN.
-std::string printable(const std::string& text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (byte >= 0x20 && byte < 0x7f) || c == '\n' || c == '\t';
-    shown += plain ? std::string(1, c) : std::string{'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return shown;
-}
-
 std::string in_words(const json& summary) {
   const auto bits = [&](const char* name) { return report::fixed(summary.at(name).get<double>(), 3); };
   return text("bits a byte on ", report::count(summary.at("held_out_bytes").get<int64_t>()),
@@ -120,6 +109,7 @@ int run(const LmOptions& options) {
   models::LanguageModel model(model_config(options));
   train::LanguageObjective objective(model, tasks::read_text(options.text), options.training.batch,
                                      options.training.seed);
+  keep_freed_memory();
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train lm", *model, objective, options.training);
 

@@ -1,6 +1,7 @@
 // See training_run.h.
 #include "training_run.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -103,6 +104,13 @@ void add_training_options(CLI::App& command, TrainingOptions& options, const std
   command.add_flag("--overwrite", options.overwrite, "Remove a run that the folder holds, and begin anew");
   command.add_flag("--json", options.json, "Print the summary as JSON");
   add_threads(command);
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 128 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+#endif
 }
 
 void prepare_folder(const TrainingOptions& options, const json& model) {

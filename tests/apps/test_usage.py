@@ -13,9 +13,11 @@ COMMANDS = [
     ["compare", "lm"],
     ["compare", "compose"],
     ["inspect"],
+    ["view"],
     ["plan"],
     ["run"],
     ["check"],
+    ["bench"],
 ]
 
 
@@ -35,7 +37,7 @@ def test_help_has_a_sentence_an_example_and_defaults(iha, command):
 
 def test_the_program_itself_lists_its_commands(iha):
     shown = iha("--help").stdout
-    for command in ("train", "compare", "inspect", "run", "check", "plan"):
+    for command in ("train", "compare", "inspect", "view", "run", "check", "plan"):
         assert f"\n  {command} " in shown
 
 

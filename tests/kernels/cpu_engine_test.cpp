@@ -8,6 +8,8 @@
 
 #include "iha/kernels/cpu/cut.h"
 #include "tests/kernels/cpu_call.h"
+#include "tests/kernels/cpu_isas.h"
+#include "tests/kernels/trapped_tiles.h"
 
 namespace iha::cpu {
 namespace {
@@ -121,7 +123,7 @@ TEST_P(EveryOption, MatchesOracle) {
   for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
     const Call call = draw_call(seed, GetParam());
     const Expected expected = by_oracle(call);
-    for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+    for (const Isa isa : tested_isas(GetParam())) expect_matches(call, expected, isa, serial());
   }
 }
 
@@ -155,18 +157,20 @@ Call plain_call(int64_t queries, int64_t keys, int64_t heads, const char* patter
   return call;
 }
 
-// Panels of 32, tiles of 128 rows, blocks of 256 and 512 keys, chunks of 512 rows.
+// Groups of up to 32 rows, panels of 32, tiles of 128 rows, blocks of 256 and 512 keys, chunks of 512 rows.
 TEST(CpuEngine, SizesAroundEveryTile) {
   const std::vector<std::pair<int64_t, int64_t>> sizes{
-      {0, 0},     {0, 3},     {3, 0},     {1, 1},    {1, 600},  {7, 31},    {8, 32},  {9, 33},
-      {127, 127}, {128, 128}, {129, 129}, {5, 255},  {6, 256},  {3, 257},   {2, 511}, {1, 512},
-      {4, 513},   {511, 40},  {512, 40},  {513, 40}, {2, 1030}, {130, 1025}};
-  for (const auto& [queries, keys] : sizes) {
-    for (const char* pattern : {"global", "causal", "sliding:40"}) {
-      const Call call = plain_call(queries, keys, 1, pattern, DType::kFloat32);
-      const Expected expected = by_oracle(call);
-      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
-      if (HasFatalFailure()) return;
+      {0, 0},   {0, 3},   {3, 0},   {1, 1},     {1, 600},   {7, 31},    {8, 32},   {9, 33},    {15, 15},
+      {16, 17}, {31, 64}, {33, 40}, {127, 127}, {128, 128}, {129, 129}, {5, 255},  {6, 256},   {3, 257},
+      {2, 511}, {1, 512}, {4, 513}, {511, 40},  {512, 40},  {513, 40},  {2, 1030}, {130, 1025}};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const auto& [queries, keys] : sizes) {
+      for (const char* pattern : {"global", "causal", "sliding:40"}) {
+        const Call call = plain_call(queries, keys, 1, pattern, dtype);
+        const Expected expected = by_oracle(call);
+        for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }
@@ -226,7 +230,7 @@ TEST(CpuEngine, EveryCutOfTheWorkMatchesOracle) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const Call& call : calls_of_every_cut(dtype)) {
       const Expected expected = by_oracle(call);
-      for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
+      for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
       if (HasFatalFailure()) return;
     }
   }
@@ -250,7 +254,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype, true));
     for (const Call& call : calls) {
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const Results one = run_forward(call, isa, serial());
         const GradientResults one_back = run_backward(call, one, isa, serial());
         for (const int workers : {2, 3, 7}) {
@@ -272,6 +276,25 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
         }
       }
     }
+  }
+}
+
+// Every task of the engine that multiplies has made the tiles ready, on its own thread: else the compiled
+// code of AMX, and its emulation, end at an invalid instruction.
+TEST(CpuEngine, CompiledAmxCodeGivesTheEmulationsBits) {
+  if (tested_isas(DType::kBFloat16).back() != Isa::kEmulatedAmx) GTEST_SKIP() << "needs AVX-512 BF16";
+  const auto trapped = trap_where_needed();
+  for (const Call& call : calls_of_every_cut(DType::kBFloat16)) {
+    const ParallelFor parallel = shuffled(3);
+    const Results results = run_forward(call, Isa::kAmxBf16, parallel),
+                  expected = run_forward(call, Isa::kEmulatedAmx, parallel);
+    ASSERT_TRUE(same_bits(results.parts, expected.parts) && same_bits(results.lse, expected.lse))
+        << call.name;
+    const GradientResults found = run_backward(call, results, Isa::kAmxBf16, parallel),
+                          wanted = run_backward(call, results, Isa::kEmulatedAmx, parallel);
+    ASSERT_TRUE(same_bits(found.query, wanted.query) && same_bits(found.key, wanted.key) &&
+                same_bits(found.value, wanted.value))
+        << call.name;
   }
 }
 
@@ -387,7 +410,7 @@ TEST(CpuEngine, FewQueriesMatchOracle) {
       check(call.problem, "test");
       const Widened widened(call);
       const reference::Outputs expected = reference::forward(call.problem, widened.inputs());
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const bool slow = isa == Isa::kPortable && dtype == DType::kFloat16;
         ASSERT_TRUE(slow || cut_of(call, isa).unpacked) << call.name;
         const Results one = expect_forward_matches(call, expected, isa, serial());
@@ -433,7 +456,7 @@ TEST(CpuEngine, FewQueriesNeverSeeHiddenKeys) {
       const Call& call = calls[i];
       const Problem& p = call.problem;
       const Visibility visible(p);
-      for (const Isa isa : supported_isas()) {
+      for (const Isa isa : tested_isas(dtype)) {
         const Results before = run_forward(call, isa, serial());
         for (const int64_t j : {p.keys / 3, p.keys - 1}) {
           for (const double value : {2.5, std::nan(""), static_cast<double>(-INFINITY)}) {
@@ -478,7 +501,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
         Call changed = call;
         plant(changed.key, j, value);
         plant(changed.value, j, value);
-        for (const Isa isa : supported_isas()) {
+        for (const Isa isa : tested_isas(dtype)) {
           const Results before = run_forward(call, isa, serial()),
                         after = run_forward(changed, isa, serial());
           const GradientResults back = run_backward(call, before, isa, serial()),
@@ -529,7 +552,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
         Call changed = call;
         plant(changed.query, i, value);
         plant(changed.grad_out, i, value);
-        for (const Isa isa : supported_isas()) {
+        for (const Isa isa : tested_isas(dtype)) {
           const GradientResults back = run_backward(call, run_forward(call, isa, serial()), isa, serial());
           const GradientResults after =
               run_backward(changed, run_forward(changed, isa, serial()), isa, serial());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "iha/core/philox.h"
+#include "tests/kernels/cpu_isas.h"
 
 namespace iha::cpu {
 namespace {
@@ -140,10 +141,11 @@ std::vector<float> halves(int64_t count, uint64_t seed) {
 }
 
 TEST(CpuPrimitives, ScoresAndSumsOfRowsInPlace) {
-  for (const Isa isa : supported_isas()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const Isa isa : tested_isas(dtype)) {
       const Primitives& prim = primitives(isa, dtype);
-      for (int64_t rows = 1; rows <= prim.group_rows; ++rows) {
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 15, 32}) {
+        if (rows > prim.group_rows) break;
         for (const int64_t width : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 64, 80, 128, 200, 257}) {
           const std::string what = std::string(name_of(isa)) + " " + std::string(name_of(dtype)) + " rows " +
                                    std::to_string(rows) + " width " + std::to_string(width);
@@ -221,45 +223,6 @@ TEST(CpuPrimitives, ScoresAndSumsOfRowsInPlace) {
   }
 }
 
-TEST(CpuPrimitives, MultiplyPairs) {
-  for (const Isa isa : supported_isas()) {
-    const Primitives& prim = primitives(isa, DType::kBFloat16);
-    if (!prim.pairs) continue;
-    const int64_t rows = 11, columns = 48, depth = 19;
-    // Small integers are exact in bfloat16 and in every order of summing.
-    PhiloxStream random(4);
-    std::vector<float> a(rows * 2 * depth), b(2 * depth * columns);
-    for (auto* values : {&a, &b}) {
-      for (float& value : *values) value = static_cast<float>(random.next_below(17) - 8);
-    }
-    std::vector<Cell> left(rows * depth), right(depth * columns);
-    for (int64_t i = 0; i < rows; ++i) prim.pack_along(&a[i * 2 * depth], depth, &left[i * depth]);
-    for (int64_t k = 0; k < depth; ++k) {
-      prim.pack_across(&b[2 * k * columns], &b[(2 * k + 1) * columns], columns, &right[k * columns]);
-    }
-    std::vector<float> c(rows * columns, 100.0f);
-    prim.multiply({.rows = rows,
-                   .columns = columns,
-                   .depth = depth,
-                   .a = left.data(),
-                   .a_row = depth,
-                   .a_depth = 1,
-                   .b = right.data(),
-                   .b_depth = columns,
-                   .b_panel = kPanel,
-                   .c = c.data(),
-                   .c_row = columns,
-                   .accumulate = true});
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) {
-        float sum = 100.0f;
-        for (int64_t k = 0; k < 2 * depth; ++k) sum += a[i * 2 * depth + k] * b[k * columns + j];
-        ASSERT_EQ(c[i * columns + j], sum) << i << ", " << j;
-      }
-    }
-  }
-}
-
 TEST(CpuPrimitives, TransposeIsAPermutation) {
   for (const Isa isa : supported_isas()) {
     const Primitives& prim = primitives(isa, DType::kFloat32);
@@ -307,8 +270,8 @@ TEST(CpuPrimitives, ConversionsAreThoseOfTheCore) {
 // Weights of a row whose scores span the whole range: exactly 0 where hidden or far below, within the stated
 // error of exp2 elsewhere (x itself carries half an ulp: 2^-18 at 100), NaN where the score is NaN.
 TEST(CpuPrimitives, WeightsAreExp2) {
-  for (const Isa isa : supported_isas()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const Isa isa : tested_isas(dtype)) {
       const Primitives& prim = primitives(isa, dtype);
       std::vector<float> scores(64);
       for (int i = 0; i < 64; ++i)

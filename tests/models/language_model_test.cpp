@@ -287,6 +287,11 @@ TEST(AttentionWeights, AreCausalAndSumToOne) {
     EXPECT_THROW(model->attention_weights(tokens, static_cast<int64_t>(config.layers.size())),
                  c10::ValueError);
     EXPECT_THROW(model->attention_weights(tokens, -1), c10::ValueError);
+    EXPECT_THROW(model->attention(-1), c10::ValueError);
+    // A part of the rows, by hand.
+    const auto rows = torch::tensor({8, 0, 3}, torch::kInt64);
+    const auto some = model->attention(0)->weights(model->attention_input(tokens, 0), rows).squeeze(0);
+    EXPECT_TRUE(some.allclose(model->attention_weights(tokens, 0).index_select(1, rows), 1e-5, 1e-6));
     EXPECT_THROW(model->attention_weights(tokens.unsqueeze(0), 0), c10::ValueError);
   }
 }

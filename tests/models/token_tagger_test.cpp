@@ -56,6 +56,31 @@ TEST(TokenTagger, KeepsShapesAtTheEdges) {
   }
 }
 
+// Of two layers without anything around them the second one's input is the first one's output, and the
+// read-out of its own output the logits.
+TEST(TokenTagger, ShowsWhatEachAttentionReads) {
+  torch::manual_seed(2);
+  for (const std::string& layer : kLayers) {
+    TokenTaggerConfig config = config_of(layer);
+    config.layers.push_back(config.layers[0]);
+    TokenTagger tagger(config);
+    const torch::NoGradGuard no_grad;
+    const GridTokens input = grids({3});
+    const auto first = tagger->attention_input(input, 0), second = tagger->attention_input(input, 1);
+    EXPECT_EQ(first.sizes(), (std::vector<int64_t>{1, 9, 16}));
+    const auto answer = tagger->attention(0)->forward(first);
+    EXPECT_EQ(second.equal(answer), layer == "bare");
+    if (layer == "bare") {
+      const auto parameters = tagger->named_parameters();
+      const auto logits = tagger->attention(1)->forward(second).matmul(parameters["readout.weight"].t()) +
+                          parameters["readout.bias"];
+      EXPECT_TRUE(logits.squeeze(-1).allclose(tagger->forward(input), 1e-5, 1e-6));
+    }
+    EXPECT_THROW(tagger->attention_input(input, 2), c10::ValueError);
+    EXPECT_THROW(tagger->attention(-1), c10::ValueError);
+  }
+}
+
 TEST(TokenTagger, PaddingReachesNoCell) {
   torch::manual_seed(1);
   for (const std::string& layer : kLayers) {

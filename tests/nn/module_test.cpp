@@ -10,7 +10,9 @@
 
 #include "iha/nn/averaged_pseudo_heads.h"
 #include "iha/nn/bit_linear.h"
+#include "iha/nn/linear_attention.h"
 #include "iha/nn/mixed_mode_attention.h"
+#include "iha/nn/multi_head_latent_attention.h"
 #include "iha/nn/rms_norm.h"
 #include "iha/nn/transformer_block.h"
 #include "tests/nn/support.h"
@@ -49,6 +51,18 @@ std::vector<Kind> kinds() {
       kind<InterleavedHeadAttention>("mixed_modes", mixed_mode_options(2, 8, causal() + global()), "W_q"),
       kind<IHAAttention>("averaged_pseudo_heads", IHAAttentionOptions(8, 2).mode("decoder").use_bitnet(true),
                          "iha_num_pseudo_heads=2, dropout=0, use_bitnet=true, mode=decoder"),
+      kind<LinearAttention>("linear",
+                            LinearAttentionOptions(8, 4).kv_heads(2).causal(true).chunk(2).bias(true),
+                            "kv_heads=2, head_dim=2, feature_map=elu, normalise=true, causal=true, chunk=2"),
+      kind<LinearAttention>("linear_identity",
+                            LinearAttentionOptions(8, 2).feature_map("identity").bit_linear(true),
+                            "feature_map=identity, normalise=false"),
+      kind<MultiHeadLatentAttention>(
+          "latent", MultiHeadLatentAttentionOptions(8, 2).query_rank(6).dropout(0.1),
+          "nope_dim=4, rope_dim=2, value_dim=4, kv_rank=16, query_rank=6, patterns=causal"),
+      kind<MultiHeadLatentAttention>("latent_whole_queries",
+                                     MultiHeadLatentAttentionOptions(8, 2).patterns(global()),
+                                     "query_rank=none, patterns=global"),
       kind<BitLinear>("bit_linear", BitLinearOptions(8, 3).bias(true),
                       "in_features=8, out_features=3, bias=true"),
       kind<RMSNorm>("rms_norm", RMSNormOptions(8), "iha::nn::RMSNorm(8, eps=1e-05)"),
@@ -65,6 +79,8 @@ std::vector<Kind> kinds() {
 torch::Tensor run(torch::nn::Module& module, const torch::Tensor& x) {
   if (auto* layer = module.as<InterleavedHeadAttentionImpl>()) return layer->forward(x);
   if (auto* layer = module.as<IHAAttentionImpl>()) return layer->forward(x);
+  if (auto* layer = module.as<LinearAttentionImpl>()) return layer->forward(x);
+  if (auto* layer = module.as<MultiHeadLatentAttentionImpl>()) return layer->forward(x);
   if (auto* layer = module.as<BitLinearImpl>()) return layer->forward(x);
   if (auto* layer = module.as<RMSNormImpl>()) return layer->forward(x);
   if (auto* layer = module.as<FeedForwardImpl>()) return layer->forward(x);

@@ -2,6 +2,7 @@
 
 import html.parser
 import itertools
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -46,7 +47,9 @@ def test_an_html_parser_sees_balanced_elements(page):
 def test_nothing_comes_from_elsewhere(page, root):
     assert "://" not in page and "@import" not in page and not re.search(r"url\(", page)
     tags = {element.tag for element in root.iter()}
-    assert tags.isdisjoint({"script", "iframe", "object", "embed", "img", "base", "form"})
+    assert tags.isdisjoint({"iframe", "object", "embed", "img", "base", "form"})
+    policy = next(element for element in root.iter("meta") if element.get("http-equiv") == "Content-Security-Policy")
+    assert policy.get("content").startswith("default-src 'none'; ")
     for element in root.iter():
         assert not any(name.startswith("on") for name in element.keys())
         assert "src" not in element.keys()
@@ -70,7 +73,7 @@ def test_headings_do_not_skip_a_level(root):
 
 def test_pictures_are_in_words(root):
     pictures = [element for element in root.iter("svg") if element.get("aria-hidden") != "true"]
-    assert len(pictures) > 10
+    assert len(pictures) >= 2
     assert all(picture.get("role") == "img" and len(picture.get("aria-label")) > 10 for picture in pictures)
     chart = next(picture for picture in pictures if "chart" in picture.get("class"))
     assert "mixer 4: from " in chart.get("aria-label")
@@ -97,14 +100,11 @@ def test_the_figures_are_there(root):
     values = [text_of(element) for element in root.iter("span") if element.get("class") == "value"]
     assert values == ["0.919 ± 0.010", "0.946 ± 0.004", "1.000", "0.944 ± 0.024", "0.981 ± 0.006"]
     cells = [cell for table in root.iter("table") if table.get("class") == "heat" for cell in table.iter("td") if cell.get("style")]
-    assert len(cells) == 4 * 16 + 3 * 4
+    assert len(cells) == 2 * 4 * 16 + 3 * 4
     assert any(cell.get("title").startswith("source head 0, pseudo-head 0.0: ") for cell in cells)
 
 
 def test_the_text_is_readable_in_order(root):
-    strips = [element for element in root.iter("p") if element.get("class") == "strip"]
-    text = text_of(strips[0]).replace("␣", " ").replace("↵", "\n")
-    assert text == "def open(path):\n    return io.open(path)\n"
     assert "".join(element.text for element in root.iter("pre")).startswith("def f(x):\n\treturn x < 3 & x\u2401\ufffd\n")
 
 
@@ -116,14 +116,6 @@ def test_bars_lie_where_their_numbers_say(root):
     slope = (lefts[2] - lefts[0]) / (values[2] - values[0])
     for value, left in zip(values, lefts):
         assert left == pytest.approx(lefts[0] + slope * (value - values[0]), abs=0.02)
-
-
-def test_matrices_cover_what_the_pattern_allows(root):
-    """The cells of the faint region, counted from its path, against the first head's pattern: itself and 8 before, 41 tokens."""
-    matrix = next(element for element in root.iter("svg") if element.get("class") == "matrix")
-    path = matrix.find("./path[@class='seen']").get("d")
-    assert sum(int(length) for length in re.findall(r"h(\d+)v", path)) == sum(min(i, 8) + 1 for i in range(41))
-    assert len([text for text in matrix.findall("./text") if text.get("class") == "end"]) == 41
 
 
 def palettes(page):
@@ -143,12 +135,44 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
+FAMILIES = ["causal", "sliding", "global", "strided", "every", "chunked", "learned", "dynamic"]
+
+# What eyes without red, green or blue cones make of linear light (Machado, Oliveira and Fernandes 2009, severity 1).
+EYES = {
+    "all cones": [(1, 0, 0), (0, 1, 0), (0, 0, 1)],
+    "no red": [(0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)],
+    "no green": [(0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)],
+    "no blue": [(1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)],
+}
+
+
+def seen_as(colour, eyes):
+    """CIE L*a*b* of a colour, as those eyes see it."""
+    linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    red, green, blue = (min(1, max(0, sum(w * c for w, c in zip(row, linear)))) for row in eyes)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    f = lambda t: t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116
+    return 116 * f(y) - 16, 500 * (f(x) - f(y)), 200 * (f(y) - f(z))
+
+
+def test_families_are_told_apart_by_colour_blind_readers(page):
+    """A difference of 2.3 (CIE 1976) is just noticeable; 15 is plain in a small swatch. Families are named in words, too."""
+    for palette in palettes(page):
+        for name, eyes in EYES.items():
+            for a, b in itertools.combinations(FAMILIES, 2):
+                difference = math.dist(seen_as(palette[a], eyes), seen_as(palette[b], eyes))
+                assert difference >= 15, (a, b, name)
+
+
 def test_text_has_the_contrast_that_WCAG_asks_for(page):
     for palette in palettes(page):
-        families = ["causal", "sliding", "global", "strided", "every", "chunked"]
-        for name in ["ink", "soft", *families]:
-            for ground in ["paper", "card"]:
+        for ground in ["paper", "card"]:
+            for name in ["ink", "soft", "link"]:
                 assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
+            for name in FAMILIES:  # pictures, never text
+                assert contrast(palette[name], palette[ground]) >= 3, (name, ground)
         for shade in ["plus", "minus"]:  # numbers on the strongest cell of a heat map
             assert contrast(palette["ink"], palette[shade]) >= 4.5, shade
         for line in range(8):

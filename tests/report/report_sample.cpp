@@ -1,6 +1,7 @@
 // Writes a page with every kind of block, of made-up figures, for the tests in Python and for looking at:
 //   report_sample OUT.html
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <string>
 
@@ -98,45 +99,134 @@ HeatMap shares() {
           .column_count = 4};
 }
 
-// Weights within the pattern that prefer equal characters and near ones.
-HeadsOnText heads_on_text() {
-  HeadsOnText heads{.title = "Layer 0",
-                    .caption = "Rows are queries, columns keys; faint: what the pattern allows.",
-                    .tokens = {},
-                    .heads = {},
-                    .query = 38};
-  for (const char byte : kText) heads.tokens.emplace_back(1, byte);
-  const auto size = static_cast<int64_t>(heads.tokens.size());
-  int number = 0;
-  for (const std::string name : {"causal_sliding:8", "causal_strided:4", "causal", "global+first:1",
-                                 "causal_every:3+first:2", "causal_chunked:16", "sliding:6"}) {
-    HeadOnText head{"head " + std::to_string(number++),
-                    parse_pattern(name),
-                    {},
-                    number == 1 ? "Looks at the letters just before." : ""};
-    for (int64_t i = 0; i < size; ++i) {
+// Made-up weights within what a head sees that prefer near tokens and, of texts, equal ones; [P, tokens, P].
+HeadWeights weights_of(const std::function<double(int64_t, int64_t)>& openness, int64_t tokens,
+                       int64_t pseudo_heads) {
+  WeightSummary summary(tokens, pseudo_heads);
+  std::vector<float> row(static_cast<std::size_t>(pseudo_heads * tokens * pseudo_heads));
+  for (int64_t i = 0; i < tokens; ++i) {
+    for (int64_t p = 0; p < pseudo_heads; ++p) {
+      float* weights = row.data() + p * tokens * pseudo_heads;
       double sum = 0;
-      std::vector<double> row(static_cast<std::size_t>(size));
-      for (int64_t j = 0; j < size; ++j) {
-        if (!visible(head.pattern, i, j)) continue;
-        row[j] = std::exp((kText[i] == kText[j] ? 2.0 : 0.0) - 0.1 * static_cast<double>(std::abs(i - j)));
-        sum += row[j];
+      for (int64_t at = 0; at < tokens * pseudo_heads; ++at) {
+        const int64_t j = at / pseudo_heads, r = at % pseudo_heads;
+        const double near = std::abs(static_cast<double>(i - j)) / static_cast<double>(8 * (1 + p + 2 * r));
+        const double equal = kText[i % kText.size()] == kText[j % kText.size()] ? 2.0 : 0.0;
+        weights[at] = static_cast<float>(openness(i, j) * std::exp(equal - near));
+        sum += static_cast<double>(weights[at]);
       }
-      for (const double weight : row) head.weights.push_back(sum > 0 ? weight / sum : 0);
+      for (int64_t at = 0; at < tokens * pseudo_heads && sum > 0; ++at)
+        weights[at] /= static_cast<float>(sum);
     }
-    heads.heads.push_back(std::move(head));
+    summary.add(i, row);
   }
-  return heads;
+  return summary.take();
 }
 
-HeadsOnText words() {
-  HeadsOnText heads{.title = "Words as tokens",
-                    .caption = "",
-                    .tokens = {"The", " key", "s", " <b>", "\x01", "\xFF", " that are very long"},
-                    .heads = {},
-                    .query = 6};
-  heads.heads.push_back({"a head of \"words\" & more", causal(), std::vector<double>(49, 1.0 / 7), ""});
-  return heads;
+ViewedHead head_of(const std::string& name, int64_t tokens, int64_t pseudo_heads) {
+  ViewedHead head{.text = name, .pattern = parse_pattern(name)};
+  head.weights = weights_of([&](int64_t i, int64_t j) { return visible(head.pattern, i, j) ? 1.0 : 0.0; },
+                            tokens, pseudo_heads);
+  return head;
+}
+
+// A head that has half decided for near tokens.
+ViewedHead learned_head(int64_t tokens) {
+  ViewedHead head{.text = "learned(causal|causal_sliding:3|causal_strided:8)", .pattern = causal()};
+  head.gates = {{causal(), 0.125}, {causal_sliding(3), 0.625}, {causal_strided(8), 0.25}};
+  head.weights = weights_of(
+      [&](int64_t i, int64_t j) {
+        double sum = 0;
+        for (const ViewedMode& mode : head.gates) sum += visible(mode.pattern, i, j) ? mode.gate : 0.0;
+        return sum;
+      },
+      tokens, 1);
+  return head;
+}
+
+// A head that chose the first block and the one before the last, where they have ended.
+ViewedHead dynamic_head(int64_t tokens, int64_t block) {
+  ViewedHead head{.text = "causal_dynamic:" + std::to_string(block) + ":2", .pattern = causal()};
+  ChosenBlocks chosen{.block = block, .most = 2, .blocks = {}, .weights = {}};
+  for (int64_t i = 0; i < tokens; ++i) {
+    const auto own = static_cast<int32_t>(i / block);
+    chosen.blocks.push_back(own > 0 ? 0 : -1);
+    chosen.weights.push_back(0.75F);
+    chosen.blocks.push_back(own > 2 ? own - 2 : -1);
+    chosen.weights.push_back(0.5F);
+  }
+  head.weights = weights_of(
+      [&](int64_t i, int64_t j) {
+        if (j > i) return 0.0;
+        if (j / block == i / block) return 1.0;
+        for (int64_t k = 2 * i; k < 2 * i + 2; ++k) {
+          if (chosen.blocks[k] == j / block) return static_cast<double>(chosen.weights[k]);
+        }
+        return 0.0;
+      },
+      tokens, 1);
+  head.chosen = std::move(chosen);
+  return head;
+}
+
+ViewedLayer priced(ViewedLayer layer, int64_t tokens) {
+  add_costs(layer,
+            {.tokens = tokens,
+             .head_dim = 32,
+             .pseudo_heads = layer.pseudo_heads,
+             .interleaved = layer.interleaved,
+             .flat = layer.flat},
+            static_cast<int64_t>(layer.heads.size()));
+  return layer;
+}
+
+// A short text, every weight: one layer of all families, one of pseudo-heads.
+Viewer short_viewer() {
+  Viewer viewer{
+      .title = "A short text", .caption = "Made-up weights.", .token_count = kText.size(), .layers = {}};
+  for (const char byte : kText) viewer.tokens.emplace_back(1, byte);
+  viewer.query = viewer.token_count - 1;
+  ViewedLayer plain{.name = "layer 0", .heads = {}};
+  for (const std::string name : {"causal_sliding:8", "causal_strided:4", "causal", "global+first:1",
+                                 "causal_every:3+first:2", "causal_chunked:16", "sliding:6"})
+    plain.heads.push_back(head_of(name, viewer.token_count, 1));
+  plain.heads.push_back(learned_head(viewer.token_count));
+  plain.heads.push_back(dynamic_head(viewer.token_count, 8));
+  viewer.layers.push_back(priced(std::move(plain), viewer.token_count));
+  viewer.layers.back().cost.own.seconds = 0.00123;
+  viewer.layers.back().cost.causal.seconds = 0.002;
+  viewer.layers.back().cost.global.seconds = 0.004;
+  ViewedLayer pseudo{.name = "layer 1", .pseudo_heads = 2, .heads = {}, .mixing = {mixing()}};
+  for (const std::string name : {"causal", "causal_sliding:4"})
+    pseudo.heads.push_back(head_of(name, viewer.token_count, 2));
+  viewer.layers.push_back(priced(std::move(pseudo), viewer.token_count));
+  return viewer;
+}
+
+// A long one, in blocks.
+Viewer long_viewer() {
+  Viewer viewer{.title = "A long text", .caption = "", .token_count = 600, .query = 300, .layers = {}};
+  for (int64_t i = 0; i < viewer.token_count; ++i) viewer.tokens.emplace_back(1, kText[i % kText.size()]);
+  ViewedLayer layer{.name = "layer 0", .heads = {}};
+  for (const std::string name : {"causal", "sliding:20", "causal_strided:50"})
+    layer.heads.push_back(head_of(name, viewer.token_count, 1));
+  layer.heads.push_back(learned_head(viewer.token_count));
+  layer.heads.push_back(dynamic_head(viewer.token_count, 50));
+  viewer.layers.push_back(priced(std::move(layer), viewer.token_count));
+  return viewer;
+}
+
+// Odd tokens, and a head of which only the pattern is known.
+Viewer words() {
+  Viewer viewer{.title = "Words as tokens",
+                .caption = "",
+                .token_count = 7,
+                .tokens = {"The", " key", "s", " <b>", "\x01", "\xFF", " that are very long"},
+                .query = 6,
+                .layers = {}};
+  viewer.layers.push_back(
+      priced({.name = "a layer of \"words\" & more", .heads = {{.text = "causal", .pattern = causal()}}}, 7));
+  return viewer;
 }
 
 Page sample() {
@@ -151,7 +241,7 @@ Page sample() {
                         {Paragraph{"One layer, four heads, each with its own pattern."}, learning_curves(),
                          CodeBlock{"Generated text",
                                    "def f(x):\n\treturn x < 3 & x\x01\xFF\n" + std::string(150, 'x')}}},
-                       {"Heads on real text", {heads_on_text(), words()}},
+                       {"Heads on real text", {short_viewer(), long_viewer(), words()}},
                        {"Relation composition", {accuracies(), comparison(), mixing(), shares()}},
                        {"What this does and does not show",
                         {BulletList{{"With equal heads, interleaved heads win.",

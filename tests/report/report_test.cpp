@@ -28,7 +28,8 @@ TEST(Report, TextIsEscapedEverywhere) {
   const std::string evil = "<script>\"'&\x02\xFF";
   const std::string safe = "&lt;script&gt;&quot;&#39;&amp;\u2402\uFFFD";
   const Dot dot{evil, 1, 0.1, evil, false};
-  const HeadOnText head{evil, causal(), {1}, evil};
+  Viewer viewer{.title = evil, .caption = evil, .token_count = 1, .tokens = {evil}, .layers = {}};
+  viewer.layers.push_back({.name = evil, .heads = {{.text = evil, .pattern = causal()}}});
   const Page page{evil,
                   evil,
                   {{evil, evil, evil}},
@@ -37,12 +38,12 @@ TEST(Report, TextIsEscapedEverywhere) {
                      Table{evil, evil, {{evil, Align::kLeft, evil}}, {{evil}}},
                      LineChart{evil, evil, evil, evil, {{evil, {1}, {1}}}},
                      DotChart{evil, evil, evil, {dot}, {}, {}, 0.5, evil},
-                     HeatMap{evil, evil, evil, evil, {evil}, {evil}, {1}, 1, 1},
-                     HeadsOnText{evil, evil, {evil}, {head}, 0}}},
+                     HeatMap{evil, evil, evil, evil, {evil}, {evil}, {1}, 1, 1}, viewer}},
                    {evil, {}}},
                   evil};
   const std::string html = to_html(page);
-  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("<script>\"")));
+  EXPECT_THAT(html, HasSubstr("\\u003cscript\\u003e\\\"'\\u0026\u2402\uFFFD"));
   EXPECT_THAT(html, Not(HasSubstr("\x02")));
   EXPECT_THAT(html, Not(HasSubstr("\xFF")));
   EXPECT_GT(occurrences(html, safe), 40u);
@@ -129,9 +130,6 @@ TEST(Report, SizesThatDoNotFitAreNamed) {
               HasSubstr("heat map 'm' has 2 values, expected 1 * 1"));
   EXPECT_THAT(error_of(HeatMap{"m", "", "", "", {"a", "b"}, {}, {1}, 1, 1}),
               HasSubstr("2 row names, expected 1"));
-  EXPECT_THAT(error_of(HeadsOnText{"t", "", {"a", "b"}, {{"h", causal(), {1}, ""}}, 0}),
-              HasSubstr("head 'h' has 1 weights, expected 2 * 2"));
-  EXPECT_THAT(error_of(HeadsOnText{"t", "", {"a"}, {}, 1}), HasSubstr("query 1 of 1 tokens"));
   EXPECT_THAT(error_of(Table{"t", "", {{"a"}}, {{"1", "2"}}}), HasSubstr("a row of 2 cells, expected 1"));
   EXPECT_THAT(error_of(DotChart{"d", "", "", {{"x", std::nan(""), 0}}}), HasSubstr("dot 'x' is nan"));
 }
@@ -140,21 +138,8 @@ TEST(Report, OddNumbersBreakNothing) {
   const double nan = std::nan("");
   EXPECT_THAT(page_of(HeatMap{"m", "", "r", "c", {}, {}, {nan, 0, -1, INFINITY}, 2, 2}),
               HasSubstr("--a:1.00"));
-  const HeadOnText head{"h", causal(), {nan, nan, 0, 0}, ""};
-  EXPECT_THAT(page_of(HeadsOnText{"t", "", {"a", "b"}, {head}, 1}), Not(HasSubstr("--a:nan")));
   EXPECT_THAT(page_of(DotChart{"d", "", "", {{"x", 3, 0}}}), Not(HasSubstr("nan")));
   EXPECT_THAT(page_of(LineChart{"c", "", "x", "y", {{"s", {5, 5}, {2, 2}}}}), Not(HasSubstr("nan")));
-}
-
-TEST(Heads, OnlyWhatTheQuerySawIsShaded) {
-  const HeadOnText head{"h", causal_sliding(1), {1, 0, 0, 0.5, 0.5, 0, 0, 0.25, 0.75}, ""};
-  const std::string html = page_of(HeadsOnText{"t", "", {"a", "b", "c"}, {head}, 2});
-  EXPECT_THAT(html, HasSubstr("<span class=\"hidden\" style=\"--a:0.00\" title=\"0\">a</span>"));
-  EXPECT_THAT(html, HasSubstr("<span class=\"seen\" style=\"--a:0.58\" title=\"0.25\">b</span>"));
-  EXPECT_THAT(html, HasSubstr("<span class=\"seen query\" style=\"--a:1.00\" title=\"0.75\">c</span>"));
-  EXPECT_THAT(html, HasSubstr("<title>c (token 2): 0.75 on c (2), 0.25 on b (1)</title>"));
-  // The pattern: rows 0, 0-1, 1-2.
-  EXPECT_THAT(html, HasSubstr("d=\"M0 0h1v1h-1zM0 1h2v1h-2zM1 2h2v1h-2z\""));
 }
 
 }  // namespace

@@ -31,6 +31,14 @@ class Files(unittest.TestCase):
             if path.suffix == ".h" and "src" in path.parts:
                 self.assertTrue(path.read_text().startswith("//"), f"{path} opens without a comment")
 
+    def test_every_example_is_built_and_documented(self):
+        page = (ROOT / "docs" / "series.md").read_text()
+        built = (ROOT / "examples" / "CMakeLists.txt").read_text().split()
+        examples = {path for path in (ROOT / "examples").glob("*.cpp") if path.name != "example.cpp"}
+        self.assertEqual(set(re.findall(r"`(?:examples/)?(\w+\.cpp)`", page)), {path.name for path in examples})
+        for path in examples:
+            self.assertIn(path.stem, built)
+
     def test_no_file_names_a_package_index(self):
         # Registries are the user's own configuration.
         pattern = re.compile(r"--(extra-)?index-url|--find-links|pypi\.org|download\.pytorch\.org", re.IGNORECASE)

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "iha/io/atomic_file.h"
+#include "iha/nn/tensor_file.h"
 #include "iha/train/random_state.h"
-#include "iha/train/tensor_file.h"
 #include "tests/io/scratch.h"
 #include "tests/train/support.h"
 
@@ -16,6 +16,7 @@ namespace iha::train {
 namespace {
 
 namespace fs = std::filesystem;
+using nn::NamedTensors, nn::save_tensors, nn::to_tensor;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 

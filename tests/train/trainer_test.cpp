@@ -5,14 +5,15 @@
 
 #include <limits>
 
+#include "iha/nn/tensor_file.h"
 #include "iha/train/random_state.h"
-#include "iha/train/tensor_file.h"
 #include "tests/io/scratch.h"
 #include "tests/train/support.h"
 
 namespace iha::train {
 namespace {
 
+using nn::NamedTensors;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -12,7 +12,6 @@
 
 #include "iha/core/philox.h"
 #include "iha/models/json_fields.h"
-#include "iha/nn/transformer_block.h"
 
 namespace iha::models {
 namespace {
@@ -173,14 +172,26 @@ torch::Tensor LanguageModelImpl::generate(const torch::Tensor& prompt, const Sam
   return generated;
 }
 
-torch::Tensor LanguageModelImpl::attention_weights(const torch::Tensor& tokens, int64_t layer) {
-  TORCH_CHECK_VALUE(tokens.dim() == 1, kName, "tokens ", tokens.sizes(), ", expected [N]");
+nn::TransformerBlockImpl* LanguageModelImpl::block(int64_t layer) {
   TORCH_CHECK_VALUE(layer >= 0 && layer < static_cast<int64_t>(blocks_->size()), kName, "layer ", layer,
                     ", expected one below ", blocks_->size());
+  return blocks_[layer]->as<nn::TransformerBlockImpl>();
+}
+
+torch::Tensor LanguageModelImpl::attention_input(const torch::Tensor& tokens, int64_t layer) {
+  TORCH_CHECK_VALUE(tokens.dim() == 1, kName, "tokens ", tokens.sizes(), ", expected [N]");
+  nn::TransformerBlockImpl* reader = block(layer);
   const Evaluation evaluation(*this);
-  auto* block = blocks_[layer]->as<nn::TransformerBlockImpl>();
-  const torch::Tensor x = block->norm1.forward(hidden(tokens.unsqueeze(0), {}, layer));
-  return block->attention->weights(x, torch::arange(tokens.size(0), tokens.options())).squeeze(0);
+  return reader->norm1.forward(hidden(tokens.unsqueeze(0), {}, layer));
+}
+
+nn::InterleavedHeadAttention LanguageModelImpl::attention(int64_t layer) {
+  return block(layer)->attention;
+}
+
+torch::Tensor LanguageModelImpl::attention_weights(const torch::Tensor& tokens, int64_t layer) {
+  const torch::Tensor x = attention_input(tokens, layer);
+  return attention(layer)->weights(x, torch::arange(tokens.size(0), tokens.options())).squeeze(0);
 }
 
 Flops LanguageModelImpl::flops(int64_t tokens) const {

@@ -17,6 +17,7 @@
 #include "iha/models/cost.h"
 #include "iha/models/mixer.h"
 #include "iha/nn/rms_norm.h"
+#include "iha/nn/transformer_block.h"
 
 namespace iha::models {
 
@@ -63,6 +64,12 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   // r].
   torch::Tensor attention_weights(const torch::Tensor& tokens, int64_t layer);
 
+  // For looking: what the attention of a layer reads on tokens int64 [N], the normed residual stream [1, N,
+  // D], without dropout and gradients, and that attention itself. Both throw c10::ValueError for a layer that
+  // the model lacks.
+  torch::Tensor attention_input(const torch::Tensor& tokens, int64_t layer);
+  nn::InterleavedHeadAttention attention(int64_t layer);
+
   // Forward FLOPs of one sequence.
   Flops flops(int64_t tokens) const;
 
@@ -72,6 +79,7 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   // The residual stream after the first `layers` blocks, [B, N, d_model].
   torch::Tensor hidden(const torch::Tensor& tokens, const torch::Tensor& documents, int64_t layers);
   torch::Tensor read_out(const torch::Tensor& x);
+  nn::TransformerBlockImpl* block(int64_t layer);  // checked
 
   torch::nn::Embedding embedding_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};

@@ -2,6 +2,7 @@
 
 #include <torch/nn/modules/normalization.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
@@ -88,7 +89,7 @@ void TokenTaggerImpl::pretty_print(std::ostream& stream) const {
   stream << "iha::models::TokenTagger(" << nlohmann::json(config).dump() << ")";
 }
 
-torch::Tensor TokenTaggerImpl::forward(const GridTokens& input) {
+torch::Tensor TokenTaggerImpl::hidden(const GridTokens& input, size_t layers) {
   for (const torch::Tensor& tensor : {input.values, input.rows, input.columns}) {
     TORCH_CHECK_VALUE(tensor.dim() == 2 && tensor.sizes() == input.values.sizes(), kName,
                       "values, rows and columns of ", input.values.sizes(), ", ", input.rows.sizes(), " and ",
@@ -104,7 +105,7 @@ torch::Tensor TokenTaggerImpl::forward(const GridTokens& input) {
     return norms_[n]->as<torch::nn::LayerNormImpl>()->forward(y);
   };
   if (config.layer == "residual_norm") x = norm(0, x);
-  for (size_t n = 0; n < layers_->size(); ++n) {
+  for (size_t n = 0; n < layers; ++n) {
     if (config.layer == "pre_norm") {
       x = layers_[n]->as<nn::TransformerBlockImpl>()->forward(x, call);
       continue;
@@ -112,8 +113,32 @@ torch::Tensor TokenTaggerImpl::forward(const GridTokens& input) {
     const torch::Tensor mixed = layers_[n]->as<nn::InterleavedHeadAttentionImpl>()->forward(x, call);
     x = config.layer == "bare" ? mixed : norm(n + 1, x + mixed);
   }
+  return x;
+}
+
+torch::Tensor TokenTaggerImpl::forward(const GridTokens& input) {
+  torch::Tensor x = hidden(input, layers_->size());
   if (config.layer == "pre_norm") x = norms_[0]->as<nn::RMSNormImpl>()->forward(x);
   return readout_(x).squeeze(-1);
+}
+
+void TokenTaggerImpl::check_layer(int64_t layer) const {
+  TORCH_CHECK_VALUE(layer >= 0 && layer < static_cast<int64_t>(layers_->size()), kName, "layer ", layer,
+                    ", expected one below ", layers_->size());
+}
+
+torch::Tensor TokenTaggerImpl::attention_input(const GridTokens& input, int64_t layer) {
+  check_layer(layer);
+  const torch::Tensor x = hidden(input, static_cast<size_t>(layer));
+  if (config.layer != "pre_norm") return x;
+  return layers_[layer]->as<nn::TransformerBlockImpl>()->norm1.forward(x);
+}
+
+nn::InterleavedHeadAttention TokenTaggerImpl::attention(int64_t layer) {
+  check_layer(layer);
+  if (config.layer == "pre_norm") return layers_[layer]->as<nn::TransformerBlockImpl>()->attention;
+  return std::dynamic_pointer_cast<nn::InterleavedHeadAttentionImpl>(
+      layers_->ptr(static_cast<size_t>(layer)));
 }
 
 Flops TokenTaggerImpl::flops(int64_t tokens) const {

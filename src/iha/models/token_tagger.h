@@ -59,12 +59,21 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
   // Logits [B, N]; those of padding mean nothing and no other cell depends on padding.
   torch::Tensor forward(const GridTokens& input);
 
+  // For looking: what the attention of a layer reads, [B, N, D], and that attention itself. Both throw
+  // c10::ValueError for a layer that the model lacks. The input runs as in forward: dropout while training.
+  torch::Tensor attention_input(const GridTokens& input, int64_t layer);
+  nn::InterleavedHeadAttention attention(int64_t layer);
+
   // Forward FLOPs of one grid of `tokens` cells.
   Flops flops(int64_t tokens) const;
 
   TokenTaggerConfig config;  // every defaulted field written out
 
  private:
+  // The tokens after the first `layers` layers, [B, N, D].
+  torch::Tensor hidden(const GridTokens& input, size_t layers);
+  void check_layer(int64_t layer) const;
+
   torch::nn::Embedding value_{nullptr}, row_{nullptr}, column_{nullptr}, free_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
   // residual_norm: LayerNorms of the embedding and after each layer; pre_norm: the last RMSNorm; bare: none.

@@ -14,14 +14,11 @@ std::string to_html(const Table& table);
 std::string to_html(const LineChart& chart);
 std::string to_html(const DotChart& chart);
 std::string to_html(const HeatMap& map);
-std::string to_html(const HeadsOnText& heads);
+std::string to_html(const Viewer& viewer);
 
 // <h3>title</h3>, or nothing without a title; <figcaption>, or nothing without a caption.
 std::string heading(std::string_view title);
 std::string caption(std::string_view text);
-
-// A picture of which of `tokens` keys each query sees, as an SVG of one path.
-std::string pattern_picture(const Pattern& pattern, std::size_t tokens);
 
 // A box as wide as the page that scrolls sideways by itself where its content is wider; `label` names it to
 // screen readers.

@@ -123,7 +123,7 @@ std::string_view colour_name(Family family) {
     case Family::kGlobal:
       return "orange";
     case Family::kStrided:
-      return "purple";
+      return "pink";
     case Family::kEvery:
       return "red";
     case Family::kChunked:
@@ -131,7 +131,7 @@ std::string_view colour_name(Family family) {
     case Family::kLearned:
       return "brown";
     case Family::kDynamic:
-      return "pink";
+      return "black or white";
   }
   return "";
 }

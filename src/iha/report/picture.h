@@ -1,6 +1,7 @@
 // Patterns in words, colours and characters. Not here: HTML (report.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@ std::string describe(const Pattern& pattern);
 
 // The families that share a colour in every picture.
 enum class Family : uint8_t { kCausal, kSliding, kGlobal, kStrided, kEvery, kChunked, kLearned, kDynamic };
+constexpr std::array<Family, 8> all_families() {
+  return {Family::kCausal, Family::kSliding, Family::kGlobal,  Family::kStrided,
+          Family::kEvery,  Family::kChunked, Family::kLearned, Family::kDynamic};
+}
 Family family_of(const Pattern& pattern);
 std::string_view name_of(Family family);      // "causal", "sliding", ..., "learned", "dynamic"
 std::string_view colour_name(Family family);  // in words: "green", "blue", "orange", ...

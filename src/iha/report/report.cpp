@@ -9,6 +9,7 @@
 #include "iha/report/blocks.h"
 #include "iha/report/style.h"
 #include "iha/report/text.h"
+#include "iha/report/viewer_files.h"
 
 namespace iha::report {
 namespace {
@@ -46,6 +47,17 @@ std::string draw_contents(const std::vector<Section>& sections) {
   }
   return html + "</ol></nav>";
 }
+
+bool has_viewer(const Page& page) {
+  return std::ranges::any_of(page.sections, [](const Section& section) {
+    return std::ranges::any_of(section.blocks,
+                               [](const Block& block) { return std::holds_alternative<Viewer>(block); });
+  });
+}
+
+// Forbids whatever is not in the page itself, so that it can ask nobody for anything.
+constexpr std::string_view kPolicy =
+    R"(<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"/>)";
 
 std::string draw_section(const Section& section, std::size_t number) {
   std::string html =
@@ -101,19 +113,23 @@ std::string to_html(const Table& table) {
 }
 
 std::string to_html(const Page& page) {
+  const bool viewer = has_viewer(page);
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n";
+  html += kPolicy;
   html +=
       R"(<meta name="viewport" content="width=device-width, initial-scale=1"/><meta name="color-scheme" content="light dark"/>)";
   // Without an icon of its own a served page asks the server for one.
-  html +=
-      fmt::format("<link rel=\"icon\" href=\"data:,\"/>\n<title>{}</title>\n<style>{}</style></head>\n<body>",
-                  escape(page.title), style_sheet());
+  html += fmt::format(
+      "<link rel=\"icon\" href=\"data:,\"/>\n<title>{}</title>\n<style>{}{}</style></head>\n<body>",
+      escape(page.title), style_sheet(), viewer ? viewer_style() : "");
   html += draw_lead(page);
   if (page.sections.size() > 1) html += draw_contents(page.sections);
   html += "</header>\n<main>\n";
   for (std::size_t i = 0; i < page.sections.size(); ++i) html += draw_section(page.sections[i], i + 1);
   html += "</main>\n";
   if (!page.footer.empty()) html += "<footer>" + escape(page.footer, true) + "</footer>\n";
+  // XML's parsers skip what is in CDATA, HTML's take its marks for comments of the script.
+  if (viewer) html += fmt::format("<script>//<![CDATA[\n{}//]]></script>\n", viewer_script());
   return html + "</body></html>\n";
 }
 

@@ -1,6 +1,7 @@
-// A report as one self-contained HTML page, from plain structs: no network, no script, no fonts from
-// elsewhere; readable on a phone and in dark mode. All text is plain text and is escaped; markup comes from
-// here alone. Not here: what the figures mean (the caller's paragraphs) and where they come from.
+// A report as one self-contained HTML page, from plain structs: no network, no fonts from elsewhere, no
+// script but the viewer's; readable on a phone and in dark mode. All text is plain text and is escaped;
+// markup comes from here alone. Not here: what the figures mean (the caller's paragraphs) and where they come
+// from.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include "iha/patterns/pattern.h"
+#include "iha/report/heat_map.h"
 #include "iha/report/table.h"
+#include "iha/report/viewer.h"
 
 namespace iha::report {
 
@@ -64,36 +66,7 @@ struct DotChart {
   int digits = 3;
 };
 
-// A matrix of numbers; a diverging scale (blue, white, red) around 0 where some value is negative, else a
-// sequential one.
-struct HeatMap {
-  std::string title, caption;
-  std::string row_label, column_label;     // what rows and columns are
-  std::vector<std::string> rows, columns;  // names; empty: numbered from 0
-  std::vector<double> values;              // [rows * columns], row-major
-  std::size_t row_count = 0, column_count = 0;
-  int group = 0;  // a thin rule after every `group` columns; 0: none
-};
-
-// One head on a text: its pattern and where it looked.
-struct HeadOnText {
-  std::string name;  // "layer 0, head 2"
-  Pattern pattern;
-  std::vector<double> weights;  // [tokens * tokens], row = query; each row sums to 1 (or 0)
-  std::string note = {};        // one plain sentence, e.g. what it looks at
-};
-
-// Heads side by side on the same tokens: for each its pattern, its weights as a matrix with the tokens on
-// both axes, and the text shaded by what one query saw.
-struct HeadsOnText {
-  std::string title, caption;
-  std::vector<std::string> tokens;  // as shown; blanks, line ends and control bytes become symbols
-  std::vector<HeadOnText> heads;
-  std::size_t query = 0;  // the token whose row shades the text
-};
-
-using Block =
-    std::variant<Paragraph, BulletList, CodeBlock, Table, LineChart, DotChart, HeatMap, HeadsOnText>;
+using Block = std::variant<Paragraph, BulletList, CodeBlock, Table, LineChart, DotChart, HeatMap, Viewer>;
 
 struct Section {
   std::string title;

@@ -2,21 +2,22 @@
 
 namespace iha::report {
 
-// Colours are triples, so that one variable serves solid and shaded. The families and the first lines follow
-// Okabe and Ito's palette for colour-blind readers, darkened on light paper and lightened on dark until text
-// in them has a contrast of 4.5; lines differ by their dashes as well. No '<' or '&' here: the page is
-// well-formed XML, too.
+// Colours are triples, so that one variable serves solid and shaded. The families start from Okabe and Ito's
+// palette for colour-blind readers, moved until each has a contrast of 3 to its paper and any two differ by
+// 15 (CIE 1976) also where red, green or blue cones are missing (tests/python/test_report.py computes both);
+// text is never in them. Lines differ by their dashes as well. No '<' or '&' here: the page is well-formed
+// XML, too.
 std::string_view style_sheet() {
   return R"css(
 :root { color-scheme: light dark;
   --paper: 255 255 255; --card: 247 248 249; --ink: 28 31 36; --soft: 92 99 110; --rule: 222 225 230;
-  --causal: 0 122 89; --sliding: 0 104 168; --global: 170 88 0; --strided: 133 72 160; --every: 186 46 40; --chunked: 0 118 128; --learned: 122 92 46; --dynamic: 184 50 120;
-  --c0: 0 104 168; --c1: 196 78 0; --c2: 0 122 89; --c3: 160 70 140; --c4: 120 96 0; --c5: 28 31 36; --c6: 60 140 200; --c7: 186 46 40;
+  --causal: 21 161 129; --sliding: 19 86 230; --global: 208 110 20; --strided: 193 101 187; --every: 215 0 74; --chunked: 0 84 98; --learned: 92 52 4; --dynamic: 8 0 16;
+  --link: 0 104 168; --c0: 0 104 168; --c1: 196 78 0; --c2: 0 122 89; --c3: 160 70 140; --c4: 120 96 0; --c5: 28 31 36; --c6: 60 140 200; --c7: 186 46 40;
   --plus: 240 140 90; --minus: 110 170 235; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: 20 22 26; --card: 29 32 38; --ink: 229 231 235; --soft: 160 167 178; --rule: 55 60 69;
-  --causal: 51 191 148; --sliding: 94 176 240; --global: 240 165 60; --strided: 201 143 226; --every: 246 122 112; --chunked: 64 196 206; --learned: 206 172 118; --dynamic: 242 130 188;
-  --c0: 94 176 240; --c1: 250 150 80; --c2: 51 191 148; --c3: 224 140 204; --c4: 214 190 60; --c5: 229 231 235; --c6: 140 200 255; --c7: 246 122 112;
+  --causal: 56 232 155; --sliding: 130 192 255; --global: 244 178 72; --strided: 243 100 193; --every: 222 78 92; --chunked: 14 118 133; --learned: 160 111 9; --dynamic: 236 240 250;
+  --link: 94 176 240; --c0: 94 176 240; --c1: 250 150 80; --c2: 51 191 148; --c3: 224 140 204; --c4: 214 190 60; --c5: 229 231 235; --c6: 140 200 255; --c7: 246 122 112;
   --plus: 165 66 18; --minus: 30 100 178; } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
@@ -32,7 +33,7 @@ h3 { font-size: 1.1rem; line-height: 1.3; margin: 0 0 .6rem; }
 h4 { font-size: 1rem; line-height: 1.3; margin: 0; }
 p, main > section > ul { max-width: 42rem; }
 .lead { font-size: clamp(1.1rem, 2.6vw, 1.3rem); line-height: 1.5; color: rgb(var(--ink)); margin: 0 0 1.75rem; }
-code, pre, .strip, .matrix text { font-family: ui-monospace, "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace; }
+code, pre { font-family: ui-monospace, "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 code { font-size: .88em; overflow-wrap: anywhere; }
 .key-figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 11.5rem), 1fr)); gap: .75rem; margin: 0 0 1.75rem; padding: 0; list-style: none; }
 .key-figures li { background: rgb(var(--card)); border: 1px solid rgb(var(--rule)); border-radius: .6rem; padding: .9rem 1rem; line-height: 1.35; }
@@ -40,8 +41,8 @@ code { font-size: .88em; overflow-wrap: anywhere; }
 .key-figures span { display: block; }
 .key-figures .note, .note, figcaption, .y-label { color: rgb(var(--soft)); font-size: .875rem; line-height: 1.45; }
 nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem; margin: 0; padding: .7rem 0; list-style: none; border-block: 1px solid rgb(var(--rule)); font-size: .95rem; }
-a { color: rgb(var(--sliding)); text-underline-offset: .2em; text-decoration-thickness: 1px; }
-a:focus-visible, .scroll:focus-visible { outline: 2px solid rgb(var(--sliding)); outline-offset: 2px; }
+a { color: rgb(var(--link)); text-underline-offset: .2em; text-decoration-thickness: 1px; }
+a:focus-visible, .scroll:focus-visible { outline: 2px solid rgb(var(--link)); outline-offset: 2px; }
 figure { margin: 1.75rem 0; }
 figcaption { margin-top: .7rem; max-width: 42rem; }
 .scroll { overflow-x: auto; }
@@ -70,7 +71,7 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .c4 { --line: var(--c4); } .c5 { --line: var(--c5); } .c6 { --line: var(--c6); } .c7 { --line: var(--c7); }
 .d1 { stroke-dasharray: 8 5; } .d2 { stroke-dasharray: 2 5; } .d3 { stroke-dasharray: 11 4 2 4; }
 .d5 { stroke-dasharray: 8 5; } .d6 { stroke-dasharray: 2 5; } .d7 { stroke-dasharray: 11 4 2 4; }
-.legend, .families { display: flex; flex-wrap: wrap; gap: .2rem 1.3rem; margin: 0 0 .5rem; padding: 0; list-style: none; font-size: .93rem; line-height: 1.4; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.3rem; margin: 0 0 .5rem; padding: 0; list-style: none; font-size: .93rem; line-height: 1.4; }
 .legend svg { width: 30px; height: 8px; margin-right: .45rem; vertical-align: middle; }
 .legend b { font-variant-numeric: tabular-nums; }
 .dots { display: grid; gap: .1rem 1rem; margin: 0; padding: 0; list-style: none; max-width: 52rem; font-size: .95rem; line-height: 1.3; }
@@ -100,25 +101,9 @@ pre { margin: 0; padding: .9rem 1rem; background: rgb(var(--card)); border: 1px 
 .causal { --family: var(--causal); } .sliding { --family: var(--sliding); } .global { --family: var(--global); }
 .strided { --family: var(--strided); } .every { --family: var(--every); } .chunked { --family: var(--chunked); }
 .learned { --family: var(--learned); } .dynamic { --family: var(--dynamic); }
-.families i { display: inline-block; width: .8em; height: .8em; margin-right: .45em; border-radius: 2px; background: rgb(var(--family)); }
-.heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: 1rem; }
-.head { border: 1px solid rgb(var(--rule)); border-top: 4px solid rgb(var(--family)); border-radius: .5rem; padding: .9rem; background: rgb(var(--card)); min-width: 0; }
-.head header { display: flex; gap: .9rem; align-items: flex-start; min-height: 5.6rem; }
-.head header p { margin: .15rem 0 0; font-size: .875rem; line-height: 1.4; }
-.family { color: rgb(var(--family)); }
-.pattern { flex: none; width: 5rem; height: 5rem; background: rgb(var(--paper)); border: 1px solid rgb(var(--rule)); }
-.pattern path { fill: rgb(var(--family)); shape-rendering: crispEdges; }
-.matrix { display: block; width: 100%; height: auto; margin: .6rem 0; }
-.matrix text { font-size: .86px; fill: rgb(var(--soft)); }
-.matrix .seen { fill: rgb(var(--family) / .1); shape-rendering: crispEdges; }
-.matrix .cell { fill: rgb(var(--family)); shape-rendering: crispEdges; }
-.matrix .row { fill: transparent; } .matrix .row:hover { stroke: rgb(var(--ink)); stroke-width: .12; }
-.strip { margin: 0; padding: .5rem .6rem; background: rgb(var(--paper)); border-radius: .3rem; font-size: .82rem; line-height: 1.75; overflow-wrap: anywhere; max-width: none; }
-.strip span { padding: .1em 0; background: rgb(var(--family) / calc(var(--a) * .55)); }
-.strip .hidden { color: rgb(var(--soft) / .8); }
-.strip .query { outline: 2px solid rgb(var(--ink)); outline-offset: -1px; border-radius: 2px; }
 footer { width: calc(100% - 2.5rem); max-width: 59.5rem; margin: 4rem auto 0; padding: 1.25rem 0 2.5rem; border-top: 1px solid rgb(var(--rule)); color: rgb(var(--soft)); font-size: .875rem; white-space: pre-line; }
-@media print { .heads { display: block; } .head, figure { break-inside: avoid; } nav { display: none; } }
+@media print { figure { break-inside: avoid; } nav { display: none; } }
+@media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 )css";
 }
 

@@ -13,15 +13,16 @@
 #include <system_error>
 
 #include "iha/io/atomic_file.h"
+#include "iha/nn/tensor_file.h"
 #include "iha/train/optimizer.h"
 #include "iha/train/random_state.h"
-#include "iha/train/tensor_file.h"
 
 namespace iha::train {
 
 namespace {
 
 namespace fs = std::filesystem;
+using nn::NamedTensors, nn::save_tensors, nn::to_tensor;
 
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kTraining = "training.safetensors";

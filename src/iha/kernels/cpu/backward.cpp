@@ -58,6 +58,7 @@ class Crew {
     parallel_.run(tasks, [&](int64_t task, int index) {
       auto& worker = workers_[index];
       if (worker == nullptr) worker = std::make_unique<Worker>(call_);
+      const TaskGuard guard(call_.plan.primitives);
       body(task, *worker);
     });
   }
@@ -338,15 +339,16 @@ void Backward::write(CrewType& crew, const core::MutableArray& array, int64_t ba
   crew.run(tasks, [&](int64_t task, Worker&) {
     const int64_t end = std::min((task + 1) * kTokensOfTask, tokens);
     for (int64_t head = 0; head < heads; ++head) {
-      for (int64_t token = task * kTokensOfTask; token < end; ++token) {
-        const float* row = sums + (head * tokens + token) * columns;
-        const int64_t at = batch * s[0] + (head_begin + head) * s[1] + token * s[2];
-        if (s[3] == 1) {
-          auto* data = static_cast<char*>(array.data) + at * plan_.element_size;
-          plan_.primitives.narrow(row, array.dtype, width, data);
-        } else {
-          for (int64_t c = 0; c < width; ++c) store(array.data, array.dtype, at + c * s[3], row[c]);
-        }
+      const int64_t begin = task * kTokensOfTask, at = batch * s[0] + (head_begin + head) * s[1];
+      const float* rows = sums + (head * tokens + begin) * columns;
+      if (s[3] == 1) {
+        auto* data = static_cast<char*>(array.data) + (at + begin * s[2]) * plan_.element_size;
+        plan_.primitives.narrow_rows(rows, columns, array.dtype, end - begin, width, data, s[2]);
+        continue;
+      }
+      for (int64_t token = begin; token < end; ++token, rows += columns) {
+        for (int64_t c = 0; c < width; ++c)
+          store(array.data, array.dtype, at + token * s[2] + c * s[3], rows[c]);
       }
     }
   });

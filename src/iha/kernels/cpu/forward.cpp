@@ -6,10 +6,10 @@
 // 2 % and saves every barrier and every tensor over all heads.
 //
 // A tile meets keys in blocks of 512 rows: in L2 the block's panels (d * 2 KB) and values (dv * 2 KB), read
-// from L3 once a tile; in L1 the scores of one register tile's rows (8 x 512 floats, 16 KB). For each group
-// of 8 rows: scores = q k^T on full panels without, on partial ones with a mask; weights by exp2 with a
-// reference per row that moves only when it must; output += weights * values. 4 * pairs * d flops, both
-// products from operands read in order.
+// from L3 once a tile; in L1 the scores of one register tile's rows (8 x 512 floats, 16 KB; with AMX 32 x
+// 256, 32 of 48 KB). For each group of rows: scores = q k^T on full panels without, on partial ones with a
+// mask; weights by exp2 with a reference per row that moves only when it must; output += weights * values. 4
+// * pairs * d flops, both products from operands read in order.
 //
 // Few queries (a slice of one tile): tasks are ranges of the keys that the tile sees (cut.h), whose states
 // (output, largest, sum) are joined in order afterwards. A few rows of plain keys read keys and values where
@@ -31,6 +31,7 @@ namespace iha::cpu {
 namespace {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr int64_t kMostScores = 32 * 256;  // of one register tile's rows in L1
 
 }  // namespace
 
@@ -46,10 +47,11 @@ ForwardWorker::ForwardWorker(const Plan& plan, const Cut& cut, const core::Atten
       collapses_(outputs.out.data != nullptr &&
                  (plan.problem.pseudo_heads > 1 || plan.problem.collapse != CollapseKind::kMean)),
       mean_(plan.problem.pseudo_heads, 1.0f / static_cast<float>(plan.problem.pseudo_heads)),
+      block_panels_(std::min(kBlockPanels, kMostScores / kPanel / plan.primitives.group_rows)),
       // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
-      score_row_(kBlockPanels * kPanel + 16),
+      score_row_(block_panels_ * kPanel + 16),
       query_row_(plan.primitives.pairs ? round_up(plan.key_depth, kColumnMultiple) : plan.key_columns) {
-  scores_.ensure(kMaxGroupRows * score_row_);
+  scores_.ensure(prim_.group_rows * score_row_);
   state_.ensure(state_size(plan, cut));
   query_rows_.ensure(cut.tile_rows * plan.key_columns);
   if (prim_.pairs) queries_.ensure(cut.tile_rows * query_row_);
@@ -95,8 +97,8 @@ void ForwardWorker::load_queries() {
 
 void ForwardWorker::attend(const Scope& scope, const State& state) {
   for (const PanelRange& range : visible_panels(tile_)) {
-    for (int64_t block = range.begin; block < range.end; block += kBlockPanels) {
-      const int64_t block_end = std::min(block + kBlockPanels, range.end);
+    for (int64_t block = range.begin; block < range.end; block += block_panels_) {
+      const int64_t block_end = std::min(block + block_panels_, range.end);
       const bool all = panels_.take_all(tile_, scope, block, block_end);
       if (all && panels_.count == 0) continue;
       for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
@@ -525,10 +527,12 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
     const int64_t size = ForwardWorker::state_size(plan, cut);
     states.ensure(tasks * size);
     parallel.run(tasks, [&](int64_t task, int worker) {
+      const TaskGuard guard(plan.primitives);
       worker_at(worker).run_split(cut.splits[task], states.get() + cut.splits[task].state * size);
     });
   }
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t task, int worker) {
+    const TaskGuard guard(plan.primitives);
     const Chunk& chunk = chunks[task];
     worker_at(worker).run_chunk(chunk.batch, chunk.slice, chunk.begin, chunk.end, states.get());
   });

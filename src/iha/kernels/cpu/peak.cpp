@@ -10,14 +10,16 @@ namespace iha::cpu {
 
 double measured_peak(Isa isa, DType dtype, const ParallelFor& parallel) {
   const Primitives& prim = primitives(isa, dtype);
-  // 64 cells, read over and over: all loads hit L1, so only the multiply-adds count.
-  const std::vector<Cell> operands(64, 0);
+  // One row for all rows, 64 cells for all of the right operand: all loads hit L1, so only the multiply-adds
+  // count.
   constexpr int64_t kDepth = 4096, kRepeats = 200;
+  const std::vector<Cell> operands(kDepth, 0);
   const int64_t rows = prim.group_rows;
   const double flops_of_cell = prim.pairs ? 4.0 : 2.0;
   const auto once = [&] {
     const auto start = std::chrono::steady_clock::now();
     parallel.run(parallel.workers, [&](int64_t, int) {
+      const TaskGuard guard(prim);
       std::vector<float> sums(kMaxGroupRows * kPanel);
       for (int64_t repeat = 0; repeat < kRepeats; ++repeat) {
         prim.multiply({.rows = rows,
@@ -25,7 +27,7 @@ double measured_peak(Isa isa, DType dtype, const ParallelFor& parallel) {
                        .depth = kDepth,
                        .a = operands.data(),
                        .a_row = 0,
-                       .a_depth = 0,
+                       .a_depth = 1,
                        .b = operands.data(),
                        .b_depth = 0,
                        .b_panel = 0,

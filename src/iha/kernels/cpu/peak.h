@@ -8,8 +8,8 @@
 namespace iha::cpu {
 
 // FLOP/s of all workers together, running register tiles whose operands stay in L1: FMA, or pairs of bfloat16
-// where the instruction set has dot products and `dtype` is bfloat16. The best of five runs of a few
-// milliseconds, in which nothing else ran on the cores.
+// where the instruction set has dot products (VDPBF16PS; TDPBF16PS with AMX) and `dtype` is bfloat16. The
+// best of five runs of a few milliseconds, in which nothing else ran on the cores.
 double measured_peak(Isa isa, DType dtype, const ParallelFor& parallel);
 
 }  // namespace iha::cpu

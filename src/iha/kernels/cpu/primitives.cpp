@@ -16,6 +16,10 @@ const Primitives& primitives(Isa isa, DType dtype) {
       return kAvx512Primitives;
     case Isa::kAvx512Bf16:
       return dtype == DType::kBFloat16 ? kAvx512Bf16Primitives : kAvx512Primitives;
+    case Isa::kAmxBf16:
+      return dtype == DType::kBFloat16 ? kAmxBf16Primitives : kAvx512Primitives;
+    case Isa::kEmulatedAmx:
+      return dtype == DType::kBFloat16 ? kEmulatedAmxPrimitives : kAvx512Primitives;
   }
 #else
   static_cast<void>(isa);

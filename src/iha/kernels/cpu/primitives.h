@@ -21,12 +21,13 @@ using Cell = uint32_t;
 constexpr int64_t kPanel = 32;
 // Rows of output-side matrices are padded to a multiple of 16 columns: every tile width divides it or 32.
 constexpr int64_t kColumnMultiple = 16;
-// The most rows that a register tile has in any instruction set.
-constexpr int kMaxGroupRows = 8;
+// The most rows that a register tile has in any instruction set: two AMX tiles.
+constexpr int kMaxGroupRows = 32;
 
 // c[rows, columns] (+)= a[rows, depth] b[depth, columns], depth in cells. Element (i, k) of a is a[i * a_row
-// + k * a_depth], so a transposed operand is a pair of strides; row k of b's 32-column panel t is at b + t *
-// b_panel + k * b_depth. columns is a multiple of 16. Sums run over k in order, from c or from 0.
+// + k * a_depth], so a transposed operand is a pair of strides, one of which is 1; row k of b's 32-column
+// panel t is at b + t * b_panel + k * b_depth. columns is a multiple of 16. Sums run over k in order, from c
+// or from 0 (with AMX over whole steps of 16 cells), the same for every row.
 struct Product {
   int64_t rows, columns, depth;
   const Cell* a;
@@ -109,6 +110,10 @@ struct RowSums {
 struct Primitives {
   bool pairs;      // cells are pairs of bfloat16
   int group_rows;  // rows of a register tile
+  // Around all products of a task, on its thread: makes the processor's tiles ready and gives them back,
+  // where `multiply` needs any. By TaskGuard.
+  void (*begin_task)();
+  void (*end_task)();
   void (*multiply)(const Product& product);
   void (*multiply_float)(const Product& product);  // cells are float32, whatever `pairs` says
   void (*score_rows)(const RowScores& scores);
@@ -117,6 +122,12 @@ struct Primitives {
   void (*transpose)(const Cell* rows, int64_t row, int64_t columns, Cell* panel);
   void (*widen)(const void* source, DType dtype, int64_t count, float* target);
   void (*narrow)(const float* source, DType dtype, int64_t count, void* target);
+  // The same for rows of `count` elements, `source_row` and `target_row` elements apart. Widened rows are
+  // filled with zeros up to target_row.
+  void (*widen_rows)(const void* source, DType dtype, int64_t source_row, int64_t rows, int64_t count,
+                     float* target, int64_t target_row);
+  void (*narrow_rows)(const float* source, int64_t source_row, DType dtype, int64_t rows, int64_t count,
+                      void* target, int64_t target_row);
   // Cells along a row's own columns (count: of cells; source has 2 * count floats where `pairs`), and cells
   // along rows, two rows at a time (`second` is not read without `pairs`).
   void (*pack_along)(const float* source, int64_t count, Cell* cells);
@@ -146,6 +157,18 @@ struct Primitives {
   // float64.
   void (*rotate)(float* row, const double* coarse, const double* fine, int64_t pairs, RopeStyle style,
                  bool back);
+};
+
+// Lives as long as a task of the engine.
+class TaskGuard {
+ public:
+  explicit TaskGuard(const Primitives& primitives) : primitives_(primitives) { primitives_.begin_task(); }
+  ~TaskGuard() { primitives_.end_task(); }
+  TaskGuard(const TaskGuard&) = delete;
+  TaskGuard& operator=(const TaskGuard&) = delete;
+
+ private:
+  const Primitives& primitives_;
 };
 
 // The table for inputs of `dtype` (not float64): pairs for bfloat16 where the instruction set has dot

@@ -14,16 +14,21 @@ void QueryTile::fill(const Plan& plan, const Scope& scope, const Slice& of, int6
   stream = in_stream;
   begin = first;
   end = last;
+  const int64_t offset = plan.problem.query_offset[batch];
+  const Key key{of.pattern, of.queries, scope.view(), of.heads(),     offset,
+                stream,     begin,      end,          scope.regions()};
+  if (filled_ == key) return;
+  filled_ = key;
   const int64_t rows = of.heads() * tokens() * plan.rows_per_token;
   resize(rows);
   bias.clear();
   int64_t row = 0;
   for (int64_t index = begin; index < end; ++index) {
-    const int64_t at = plan.problem.query_offset[batch] + of.queries.token(index);
+    const int64_t at = offset + of.queries.token(index);
     for (int64_t in_token = 0; in_token < plan.rows_per_token; ++in_token, ++row) {
       position[row] = at;
       pseudo[row] = plan.pseudo(stream, in_token);
-      heads_[row] = of.head_begin;
+      heads_[row] = 0;
       indices_[row] = index;
       const Span& span = spans[row] = scope.span(at, in_token);
       common = {std::max(common.begin, span.begin), std::min(common.end, span.end),
@@ -56,6 +61,7 @@ void QueryTile::gather(const Plan& plan, const Scope& scope, const Slice& of, in
   stream = in_stream;
   begin = 0;
   end = static_cast<int64_t>(tokens.size());
+  filled_.reset();
   resize(end * plan.rows_per_token);
   modes.clear();
   bias.resize(rows());
@@ -66,7 +72,7 @@ void QueryTile::gather(const Plan& plan, const Scope& scope, const Slice& of, in
     for (int64_t in_token = 0; in_token < plan.rows_per_token; ++in_token, ++row) {
       position[row] = at;
       pseudo[row] = plan.pseudo(stream, in_token);
-      heads_[row] = of.head_begin;
+      heads_[row] = 0;
       indices_[row] = tokens[i];
       bias[row] = of_token;
       const Span& span = spans[row] = scope.span(at, in_token);

@@ -34,7 +34,7 @@ struct QueryTile {
   int64_t tokens() const { return end - begin; }
   int64_t rows() const { return static_cast<int64_t>(spans.size()); }
   // Head, index in the view.
-  int64_t head(int64_t row) const { return heads_[row]; }
+  int64_t head(int64_t row) const { return slice->head_begin + heads_[row]; }
   int64_t index(int64_t row) const { return indices_[row]; }
 
   // Whether every row sees all of panels [first, last).
@@ -51,7 +51,16 @@ struct QueryTile {
   void resize(int64_t rows);
   void fill_modes(const Scope& scope);
 
-  std::vector<int64_t> heads_, indices_;  // a row: divisions cost more than short sequences' products
+  // What rows depend on, the plan apart. Short sequences meet the same tile in every head and batch.
+  struct Key {
+    Pattern pattern;
+    View queries, keys;
+    int64_t heads, offset, stream, begin, end;
+    const Regions* regions;
+    bool operator==(const Key&) const = default;
+  };
+  std::optional<Key> filled_;
+  std::vector<int64_t> heads_, indices_;  // a row: of the slice, of its view
 };
 
 // Tokens of a tile: as many as make kTileRows rows over the slice's heads, at least one.

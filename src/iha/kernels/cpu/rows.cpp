@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace iha::cpu {
-namespace {
-
-constexpr int64_t kPrefetchTokens = 12;  // some 100 ns ahead at 8 ns a row
-
-}  // namespace
-
 RowSource query_source(const Plan& plan) {
   return {&plan.inputs.query, plan.problem.query_heads, plan.problem.head_dim,
           &plan.alpha_q,      plan.rotation.any(),      plan.query_factor};
@@ -55,15 +49,6 @@ HeadRows RowReader::heads(const RowSource& source, int64_t batch, int64_t token)
   return {copy, row};
 }
 
-// Rows of one head lie far apart in token-major memory, where the processor's own prefetching starts late.
-void RowReader::prefetch(const RowSource& source, const RowSet& set, int64_t index) const {
-  if (index >= set.view->count || source.array->strides[3] != 1) return;
-  const auto& s = source.array->strides;
-  const int64_t at = set.batch * s[0] + set.head * s[1] + set.view->token(index) * s[2];
-  const char* row = static_cast<const char*>(source.array->data) + at * plan_.element_size;
-  for (int64_t byte = 0; byte < source.width * plan_.element_size; byte += 64) __builtin_prefetch(row + byte);
-}
-
 void RowReader::turn(float* values, int64_t position, int64_t pseudo, bool back) {
   const Rotation& rotation = plan_.rotation;
   const int64_t at = rope_position(plan_.problem.rope.kind, position, pseudo, plan_.problem.pseudo_heads);
@@ -73,40 +58,64 @@ void RowReader::turn(float* values, int64_t position, int64_t pseudo, bool back)
 
 void RowReader::read(const RowSource& source, const RowSet& set, int64_t begin, int64_t end, float* target,
                      int64_t row) {
-  const int64_t per_token = plan_.rows_per_token, pseudo_heads = plan_.problem.pseudo_heads;
-  const int64_t padded = round_up(source.width, kColumnMultiple);
-  const bool mixes = !source.alpha->empty();
+  if (begin >= end) return;
+  if (source.alpha->empty()) {
+    copy_rows(source, set, begin, end, target, row);
+  } else {
+    mix_rows(source, set, begin, end, target, row);
+  }
+  const int64_t per_token = plan_.rows_per_token;
+  for (int64_t at = begin; source.turns && at < end; ++at) {
+    const int64_t index = at / per_token;
+    turn(target + (at - begin) * row, set.position + set.view->token(index),
+         plan_.pseudo(set.stream, at - index * per_token), false);
+  }
+  if (source.factor != 1.0f) plan_.primitives.scale(target, source.factor, (end - begin) * row);
+}
+
+// Every row of a token is the head's own.
+void RowReader::copy_rows(const RowSource& source, const RowSet& set, int64_t begin, int64_t end,
+                          float* target, int64_t row) const {
+  const core::Array& array = *source.array;
+  const int64_t per_token = plan_.rows_per_token;
+  if (per_token == 1 && array.strides[3] == 1) {
+    const auto& s = array.strides;
+    const int64_t at = set.batch * s[0] + set.head * s[1] + set.view->token(begin) * s[2];
+    plan_.primitives.widen_rows(static_cast<const char*>(array.data) + at * plan_.element_size, array.dtype,
+                                s[2] * set.view->step, end - begin, source.width, target, row);
+    return;
+  }
   for (int64_t at = begin; at < end;) {
-    const int64_t index = at / per_token, token = set.view->token(index);
-    const int64_t count = std::min(end, (index + 1) * per_token) - at;
-    const int64_t first_pseudo = plan_.pseudo(set.stream, at - index * per_token);
+    const int64_t index = at / per_token, count = std::min(end, (index + 1) * per_token) - at;
     float* rows = target + (at - begin) * row;
-    if (mixes) {
-      // [pseudo-heads, heads] times [heads, channels], for this token.
-      const HeadRows inputs = heads(source, set.batch, token);
-      const float* alpha = source.alpha->data() + set.head * pseudo_heads + first_pseudo;
-      plan_.primitives.multiply_float({.rows = count,
-                                       .columns = padded,
-                                       .depth = source.heads,
-                                       .a = reinterpret_cast<const Cell*>(alpha),
-                                       .a_row = 1,
-                                       .a_depth = source.heads * pseudo_heads,
-                                       .b = reinterpret_cast<const Cell*>(inputs.data),
-                                       .b_depth = inputs.row,
-                                       .b_panel = kPanel,
-                                       .c = rows,
-                                       .c_row = row,
-                                       .accumulate = false});
-    } else {
-      prefetch(source, set, index + kPrefetchTokens);
-      read_one(source, set.batch, set.head, token, rows);
-      std::fill(rows + source.width, rows + row, 0.0f);
-      for (int64_t i = 1; i < count; ++i) std::copy(rows, rows + row, rows + i * row);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      if (source.turns) turn(rows + i * row, set.position + token, first_pseudo + i, false);
-      if (source.factor != 1.0f) plan_.primitives.scale(rows + i * row, source.factor, source.width);
-    }
+    read_one(source, set.batch, set.head, set.view->token(index), rows);
+    std::fill(rows + source.width, rows + row, 0.0f);
+    for (int64_t i = 1; i < count; ++i) std::copy(rows, rows + row, rows + i * row);
+    at += count;
+  }
+}
+
+// Of each token [pseudo-heads, heads] times [heads, channels].
+void RowReader::mix_rows(const RowSource& source, const RowSet& set, int64_t begin, int64_t end,
+                         float* target, int64_t row) {
+  const int64_t per_token = plan_.rows_per_token, pseudo_heads = plan_.problem.pseudo_heads;
+  for (int64_t at = begin; at < end;) {
+    const int64_t index = at / per_token, count = std::min(end, (index + 1) * per_token) - at;
+    const int64_t first_pseudo = plan_.pseudo(set.stream, at - index * per_token);
+    const HeadRows inputs = heads(source, set.batch, set.view->token(index));
+    const float* alpha = source.alpha->data() + set.head * pseudo_heads + first_pseudo;
+    plan_.primitives.multiply_float({.rows = count,
+                                     .columns = round_up(source.width, kColumnMultiple),
+                                     .depth = source.heads,
+                                     .a = reinterpret_cast<const Cell*>(alpha),
+                                     .a_row = 1,
+                                     .a_depth = source.heads * pseudo_heads,
+                                     .b = reinterpret_cast<const Cell*>(inputs.data),
+                                     .b_depth = inputs.row,
+                                     .b_panel = kPanel,
+                                     .c = target + (at - begin) * row,
+                                     .c_row = row,
+                                     .accumulate = false});
     at += count;
   }
 }

@@ -50,7 +50,10 @@ class RowReader {
   void turn(float* values, int64_t position, int64_t pseudo, bool back);
 
  private:
-  void prefetch(const RowSource& source, const RowSet& set, int64_t index) const;
+  void copy_rows(const RowSource& source, const RowSet& set, int64_t begin, int64_t end, float* target,
+                 int64_t row) const;
+  void mix_rows(const RowSource& source, const RowSet& set, int64_t begin, int64_t end, float* target,
+                int64_t row);
   void read_one(const RowSource& source, int64_t batch, int64_t head, int64_t token, float* target) const;
 
   const Plan& plan_;

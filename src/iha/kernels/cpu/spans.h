@@ -17,6 +17,7 @@ struct View {
   int64_t token(int64_t index) const { return first + index * step; }
   // The index of the first token at or past `token`.
   int64_t index_from(int64_t token) const;
+  bool operator==(const View&) const = default;
 };
 
 // Key rows that one query row sees: [begin, end) and [0, first_end). Rows of a view: index * rows_per_token +
@@ -43,7 +44,8 @@ class Scope {
   const std::vector<Scope>& modes() const { return modes_; }
   // Spans say it all: no bits are needed.
   bool spans_decide() const { return documents_.empty() && !step_hides_ && regions_ == nullptr; }
-  int64_t rows() const { return rows_; }  // of the view, cut to the sequence's length
+  int64_t rows() const { return rows_; }      // of the view, cut to the sequence's length
+  const View& view() const { return view_; }  // cut likewise
   // The query at absolute position `position`, pseudo-query `pseudo` (0 where a token has one row).
   Span span(int64_t position, int64_t pseudo) const;
   // Bit c: is key row `row` + c visible?

@@ -5,6 +5,7 @@
 
 namespace iha::cpu {
 
-extern const Primitives kPortablePrimitives, kAvx2Primitives, kAvx512Primitives, kAvx512Bf16Primitives;
+extern const Primitives kPortablePrimitives, kAvx2Primitives, kAvx512Primitives, kAvx512Bf16Primitives,
+    kAmxBf16Primitives, kEmulatedAmxPrimitives;
 
 }  // namespace iha::cpu

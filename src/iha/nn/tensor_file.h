@@ -1,4 +1,4 @@
-// torch tensors in safetensors files. Not here: what the tensors are of (checkpoint.h).
+// torch tensors in safetensors files. Not here: what the tensors are of (ternary_export.h, checkpoints).
 #pragma once
 
 #include <torch/types.h>
@@ -12,7 +12,7 @@
 
 #include "iha/io/safetensors.h"
 
-namespace iha::train {
+namespace iha::nn {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -24,4 +24,4 @@ void save_tensors(const std::filesystem::path& path, const NamedTensors& tensors
 // A copy of one tensor of a file, on the CPU. Throws c10::ValueError for element types that torch lacks.
 torch::Tensor to_tensor(const io::TensorView& view, std::string_view name);
 
-}  // namespace iha::train
+}  // namespace iha::nn

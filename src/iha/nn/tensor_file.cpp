@@ -1,10 +1,10 @@
 // Between torch's dtypes and those of safetensors: see tensor_file.h.
-#include "iha/train/tensor_file.h"
+#include "iha/nn/tensor_file.h"
 
 #include <array>
 #include <cstring>
 
-namespace iha::train {
+namespace iha::nn {
 
 namespace {
 
@@ -25,7 +25,7 @@ io::TensorType file_type(at::ScalarType type, const std::string& name) {
   for (const TypePair& pair : kTypes) {
     if (pair.torch == type) return pair.file;
   }
-  TORCH_CHECK_VALUE(false, "iha train: tensor ", name, " is of dtype ", type,
+  TORCH_CHECK_VALUE(false, "iha: tensor ", name, " is of dtype ", type,
                     ", which safetensors files do not hold");
 }
 
@@ -52,8 +52,8 @@ torch::Tensor to_tensor(const io::TensorView& view, std::string_view name) {
     if (!view.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
     return tensor;
   }
-  TORCH_CHECK_VALUE(false, "iha train: tensor ", name, " is of type ", io::name_of(view.type),
+  TORCH_CHECK_VALUE(false, "iha: tensor ", name, " is of type ", io::name_of(view.type),
                     ", which has no dtype here");
 }
 
-}  // namespace iha::train
+}  // namespace iha::nn
