@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "iha/kernels/problem.h"
 #include "iha/ops/attention.h"
 #include "iha/ops/engine.h"
 #include "iha/patterns/count.h"
@@ -14,13 +15,40 @@ namespace iha::app {
 namespace {
 
 struct Inputs {
-  at::Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse;
+  at::Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, mode_weights, block_weights;
   std::vector<at::Tensor> all() const {
     std::vector<at::Tensor> list{query, key, value};
-    if (alpha_q.defined()) list.insert(list.end(), {alpha_q, alpha_k, alpha_v, collapse});
+    for (const at::Tensor& weights : {alpha_q, alpha_k, alpha_v, collapse, mode_weights, block_weights}) {
+      if (weights.defined()) list.push_back(weights);
+    }
     return list;
   }
 };
+
+// The problem as far as its patterns' weights go.
+Problem choices_of(const Work& work) {
+  Problem problem;
+  problem.patterns = parse_patterns(work.patterns).expand(work.heads);
+  problem.keys = work.keys;
+  return problem;
+}
+
+at::Tensor draw_mode_weights(const Work& work, int64_t modes) {
+  if (work.only_candidate < 0) return at::rand({work.heads, modes}) + 0.2;
+  const at::Tensor weights = at::zeros({work.heads, modes});
+  weights.select(1, work.only_candidate).fill_(1);
+  return weights;
+}
+
+// Every query chooses blocks at random, which is the hardest choice: 1 for its own, a score for the others.
+at::Tensor draw_block_weights(const Work& work, const Pattern& pattern, int64_t blocks) {
+  const at::Tensor own = at::arange(work.queries).div(pattern.block, "floor").unsqueeze(1);
+  const at::Tensor number = at::arange(blocks).unsqueeze(0);
+  at::Tensor scores = at::rand({work.batch, work.heads, work.queries, blocks});
+  scores.masked_fill_(pattern.causal() ? number >= own : number == own, 0);
+  const auto [values, chosen] = scores.topk(std::min(pattern.chosen, blocks), -1);
+  return at::zeros_like(scores).scatter_(-1, chosen, values).masked_fill_(number == own, 1);
+}
 
 Inputs draw(const Work& work, at::ScalarType dtype) {
   // Token-major memory, as a layer's projections leave it.
@@ -33,7 +61,14 @@ Inputs draw(const Work& work, at::ScalarType dtype) {
                 .alpha_q = {},
                 .alpha_k = {},
                 .alpha_v = {},
-                .collapse = {}};
+                .collapse = {},
+                .mode_weights = {},
+                .block_weights = {}};
+  const Problem choices = choices_of(work);
+  if (choices.modes() > 0) inputs.mode_weights = draw_mode_weights(work, choices.modes());
+  if (choices.block() > 0) {
+    inputs.block_weights = draw_block_weights(work, choices.patterns.front(), choices.key_blocks());
+  }
   if (work.pseudo_heads > 1) {
     const auto mixing = [&](int64_t heads) {
       return (at::eye(heads).unsqueeze(2) + 0.3 * at::randn({heads, heads, work.pseudo_heads})).to(dtype);
@@ -57,6 +92,8 @@ AttentionOptions options_of(const Work& work, const Inputs& inputs) {
     options.alpha_v = inputs.alpha_v;
     options.collapse = inputs.collapse;
   }
+  if (inputs.mode_weights.defined()) options.mode_weights = inputs.mode_weights;
+  if (inputs.block_weights.defined()) options.block_weights = inputs.block_weights;
   return options;
 }
 
@@ -111,6 +148,12 @@ const std::vector<Work>& standard_work() {
                   std::move(patterns), backward};
     };
     const std::string mixed = "causal*4,sliding:256*4,global*4";
+    const std::string learned = "learned(global|sliding:256|strided:8)";
+    const auto hardened = [&](std::string name, int64_t candidate) {
+      Work work = self(std::move(name), 1, 12, 4096, 64, 1, learned, false);
+      work.only_candidate = candidate;
+      return work;
+    };
     return std::vector<Work>{
         self("dense", 1, 12, 4096, 64, 1, "global", false),
         self("dense-d128", 1, 12, 4096, 128, 1, "global", false),
@@ -123,6 +166,13 @@ const std::vector<Work>& standard_work() {
         self("mixed-8192", 1, 12, 8192, 64, 1, mixed, false),
         self("window", 1, 12, 8192, 64, 1, "sliding:256", false),
         self("strided", 1, 12, 4096, 64, 1, "strided:8", false),
+        self("learned", 1, 12, 4096, 64, 1, learned, false),
+        self("learned-train", 1, 12, 4096, 64, 1, learned, true),
+        hardened("learned-window", 1),
+        hardened("learned-strided", 2),
+        self("dynamic", 1, 12, 4096, 64, 1, "dynamic:64:5", false),
+        self("dynamic-causal", 1, 12, 4096, 64, 1, "causal_dynamic:64:5", false),
+        self("dynamic-train", 1, 12, 4096, 64, 1, "dynamic:64:5", true),
         self("interleaved-p2", 1, 8, 2048, 64, 2, "causal", false),
         self("interleaved-p4", 1, 8, 1024, 64, 4, "causal", false),
         self("interleaved-p4-train", 1, 8, 1024, 64, 4, "causal", true),
@@ -136,8 +186,10 @@ const std::vector<Work>& standard_work() {
 double flops_of(const Work& work) {
   double pairs = 0;
   for (const Pattern& pattern : parse_patterns(work.patterns).expand(work.heads)) {
-    pairs += static_cast<double>(visible_pseudo_pairs(
-        pattern, work.queries, work.keys, work.keys - work.queries, work.pseudo_heads, true, true));
+    const bool decided = pattern.learned() && work.only_candidate >= 0;
+    pairs += static_cast<double>(
+        read_pseudo_pairs(decided ? pattern.candidates[work.only_candidate] : pattern, work.queries,
+                          work.keys, work.keys - work.queries, work.pseudo_heads, true, true));
   }
   return 4.0 * pairs * static_cast<double>(work.batch * work.head_dim) * (work.backward ? 3.5 : 1.0);
 }
@@ -152,7 +204,7 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   const auto gradient = std::make_shared<at::Tensor>(
       at::randn({work.batch, work.queries, work.heads, work.head_dim}, dtype).transpose(1, 2));
   const auto finish = [=](const at::Tensor& out) {
-    if (work.backward) torch::autograd::grad({out}, inputs->all(), {*gradient});
+    if (work.backward) torch::autograd::grad({out}, inputs->all(), {*gradient}, std::nullopt, false, true);
     return out.detach();
   };
   const auto by = [=](ops::CpuPath path) {
@@ -165,6 +217,12 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
       return out;
     };
   };
+  if (choices_of(work).weighted()) {
+    const auto dense = [=] { return finish(attention(inputs->query, inputs->key, inputs->value, {})); };
+    return {{"iha", by(ops::CpuPath::kEngine)},
+            {"iha, dense", dense, false},
+            {"composed", by(ops::CpuPath::kComposed)}};
+  }
   const bool square = work.queries == work.keys;
   const bool causal = one_pattern(work, iha::causal()) && square;
   std::optional<at::Tensor> mask;

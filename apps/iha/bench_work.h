@@ -22,6 +22,8 @@ struct Work {
   int64_t pseudo_heads = 1;
   std::string patterns = "global";
   bool backward = false;
+  // Learned heads: the candidate that has all the weight; -1: all have some. Dynamic heads choose at random.
+  int64_t only_candidate = -1;
 };
 
 // The list of the command's --help, in order.
@@ -37,12 +39,14 @@ double key_value_bytes(const Work& work, at::ScalarType dtype);
 struct Contender {
   std::string name;
   std::function<at::Tensor()> run;
+  bool same = true;        // false: another function, to measure time by
   int64_t held_bytes = 0;  // what it keeps beside the inputs: a mask
 };
 
 // iha (the engine), composed, and torch: scaled_dot_product_attention, with is_causal or no mask where that
 // says it, with a boolean mask where heads differ or see windows, after einsum and interleaving where P > 1.
-// All on the same inputs, drawn from torch's generator.
+// Heads that choose meet this engine's dense heads instead of torch. All on the same inputs, drawn from
+// torch's generator; the last one is what results are compared with.
 std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype);
 
 }  // namespace iha::app

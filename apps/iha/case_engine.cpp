@@ -59,6 +59,8 @@ AttentionOptions operator_options(const io::AttentionCase& given, const Tensors&
   options.alpha_v = optional_tensor(inputs, "alpha_v");
   options.collapse = optional_tensor(inputs, "collapse");
   options.sinks = optional_tensor(inputs, "sinks");
+  options.mode_weights = optional_tensor(inputs, "mode_weights");
+  options.block_weights = optional_tensor(inputs, "block_weights");
   options.layout = problem.layout == Layout::kParallel ? "parallel" : "interleaved";
   options.order = problem.order == Order::kToken ? "token" : "flat";
   options.rope_style = problem.rope.style == RopeStyle::kAdjacent ? "adjacent" : "half";
@@ -118,6 +120,8 @@ io::Arrays by_oracle(const io::AttentionCase& given) {
   inputs.alpha_v = data("alpha_v");
   inputs.collapse = data("collapse");
   inputs.sinks = data("sinks");
+  inputs.mode_weights = data("mode_weights");
+  inputs.block_weights = data("block_weights");
 
   reference::Outputs outputs = reference::forward(problem, inputs);
   const auto [batch, heads, queries] = std::tuple(problem.batch, problem.query_heads, problem.queries);
@@ -132,10 +136,16 @@ io::Arrays by_oracle(const io::AttentionCase& given) {
   upstream.out = data("grad_out");
   upstream.lse = data("grad_lse");
   reference::Gradients gradients = reference::backward(problem, inputs, upstream);
-  const std::map<std::string, std::vector<double>*> values{
-      {"q", &gradients.query},           {"k", &gradients.key},           {"v", &gradients.value},
-      {"alpha_q", &gradients.alpha_q},   {"alpha_k", &gradients.alpha_k}, {"alpha_v", &gradients.alpha_v},
-      {"collapse", &gradients.collapse}, {"sinks", &gradients.sinks}};
+  const std::map<std::string, std::vector<double>*> values{{"q", &gradients.query},
+                                                           {"k", &gradients.key},
+                                                           {"v", &gradients.value},
+                                                           {"alpha_q", &gradients.alpha_q},
+                                                           {"alpha_k", &gradients.alpha_k},
+                                                           {"alpha_v", &gradients.alpha_v},
+                                                           {"collapse", &gradients.collapse},
+                                                           {"sinks", &gradients.sinks},
+                                                           {"mode_weights", &gradients.mode_weights},
+                                                           {"block_weights", &gradients.block_weights}};
   for (const auto& [name, array] : given.inputs) {
     if (!is_upstream(name)) results["grad_" + name] = {array.shape, std::move(*values.at(name))};
   }

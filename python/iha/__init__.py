@@ -54,6 +54,8 @@ class Options(TypedDict, total=False):
     key_lengths: Optional[Tensor]  #: int64 [B]: keys at or past it do not exist
     documents: Optional[Tensor]  #: int64 [B, Nk]: a query sees keys of its own document only
     sinks: Optional[Tensor]  #: [Hq]: logits that take weight and have no value
+    mode_weights: Optional[Tensor]  #: [Hq, M]: of the candidates of learned heads
+    block_weights: Optional[Tensor]  #: [B, Hq, Nq, ceil(Nk / block)]: of the blocks of dynamic heads
     dropout_p: float  #: of the attention weights; default 0
     dropout_seed: Optional[int]  #: default: drawn from torch's generator at every call
 
@@ -63,7 +65,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor, **options: Unpack[Optio
 
     query [B, Hq, Nq, d], key [B, Hkv, Nk, d] and value [B, Hkv, Nk, dv] share one dtype (float64, float32, bfloat16 or
     float16); any strides. Returns [B, Hq, Nq, dv] over token-major memory: `out.transpose(1, 2).flatten(2)` copies
-    nothing. A query that sees no key gives 0. Differentiable once in query, key, value, alpha_*, collapse and sinks.
+    nothing. A query that sees no key gives 0. Differentiable once in query, key, value, alpha_*, collapse, sinks,
+    mode_weights and block_weights.
     Raises ValueError naming what was found and what was expected.
 
     >>> q = k = v = torch.randn(1, 4, 128, 32)

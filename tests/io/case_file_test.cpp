@@ -163,6 +163,24 @@ TEST(CaseFile, EveryFileOfTheFolderIsRead) {
   EXPECT_GT(modules, 0);
 }
 
+TEST(CaseFile, HeadsThatChooseBringTheirWeights) {
+  Draft draft = attention();
+  draft.metadata["patterns"] = "learned(causal|global)*2,causal_dynamic:2:1*2";
+  EXPECT_THROW(read<AttentionCase>(draft), std::invalid_argument);
+  draft.tensors["mode_weights"] = {kF32, {4, 2}};
+  draft.tensors["block_weights"] = {kF32, {2, 4, 3, 3}};
+  draft.tensors["expected.grad_mode_weights"] = {kF64, {4, 2}};
+  draft.tensors["expected.grad_block_weights"] = {kF64, {2, 4, 3, 3}};
+  const auto read_case = read<AttentionCase>(draft);
+  EXPECT_EQ(read_case.inputs.at("block_weights").values.size(), 72u);
+  EXPECT_TRUE(read_case.expected.contains("grad_mode_weights"));
+  draft.tensors["mode_weights"] = {kF32, {4, 3}};
+  EXPECT_THROW(read<AttentionCase>(draft), std::invalid_argument);
+  draft = attention();
+  draft.tensors["mode_weights"] = {kF32, {4, 2}};  // no head reads it
+  EXPECT_THROW(read<AttentionCase>(draft), std::invalid_argument);
+}
+
 TEST(CaseFile, EverythingIsUnderstood) {
   const auto read_case = read<AttentionCase>(attention());
   const Problem& problem = read_case.problem;

@@ -97,10 +97,13 @@ class TypedCall {
                alpha_kv,
                alpha_kv,
                p.collapse == CollapseKind::kPerHead ? Shape{p.query_heads, p.pseudo_heads} : alpha_q,
-               {p.query_heads}};
-    const std::vector<double>* values[] = {&call.query,   &call.key,     &call.value,    &call.alpha_q,
-                                           &call.alpha_k, &call.alpha_v, &call.collapse, &call.sinks};
-    for (std::size_t at = 0; at < 8; ++at) {
+               {p.query_heads},
+               {p.query_heads, p.modes()},
+               {p.batch, p.query_heads, p.queries, p.key_blocks()}};
+    const std::vector<double>* values[] = {
+        &call.query,   &call.key,      &call.value, &call.alpha_q,      &call.alpha_k,
+        &call.alpha_v, &call.collapse, &call.sinks, &call.mode_weights, &call.block_weights};
+    for (std::size_t at = 0; at < 10; ++at) {
       const DType type = at < 3 ? dtype : small;
       if (at >= 3 && values[at]->empty()) {
         inputs_.emplace_back();
@@ -123,7 +126,8 @@ class TypedCall {
 
   core::AttentionInputs inputs() const {
     const auto array = [&](int at) { return inputs_[at] ? inputs_[at]->array() : core::Array{}; };
-    return {array(0), array(1), array(2), array(3), array(4), array(5), array(6), array(7)};
+    return {array(0), array(1), array(2), array(3), array(4),
+            array(5), array(6), array(7), array(8), array(9)};
   }
   core::AttentionOutputs outputs() {
     return {outputs_[0].writable(), outputs_[1].writable(), outputs_[2].writable()};
@@ -136,7 +140,8 @@ class TypedCall {
     const auto array = [&](int at) {
       return gradients_[at] ? gradients_[at]->writable() : core::MutableArray{};
     };
-    return {array(0), array(1), array(2), array(3), array(4), array(5), array(6), array(7)};
+    return {array(0), array(1), array(2), array(3), array(4),
+            array(5), array(6), array(7), array(8), array(9)};
   }
   void run(const ParallelFor& parallel) {
     core::attention(problem, inputs(), outputs(), parallel);
@@ -147,7 +152,7 @@ class TypedCall {
     core::forward_by_oracle(problem, shapes, inputs(), outputs(), serial());
     core::backward_by_oracle(problem, shapes, inputs(), upstream(), gradients(), serial());
   }
-  // out, parts, lse, then the eight gradients (empty where absent), as doubles or as bytes.
+  // out, parts, lse, then the gradients (empty where absent), as doubles or as bytes.
   std::vector<std::vector<double>> results() const {
     std::vector<std::vector<double>> results;
     for (const Strided& output : outputs_) results.push_back(output.values());
@@ -165,9 +170,10 @@ class TypedCall {
   // The same call as the oracle sees it: the stored values, widened.
   Call stored() const {
     Call call(problem, testing::kNothing, 1);
-    std::vector<double>* arrays[] = {&call.query,   &call.key,     &call.value,    &call.alpha_q,
-                                     &call.alpha_k, &call.alpha_v, &call.collapse, &call.sinks};
-    for (int at = 0; at < 8; ++at) *arrays[at] = inputs_[at] ? inputs_[at]->values() : std::vector<double>{};
+    std::vector<double>* arrays[] = {&call.query,        &call.key,          &call.value,    &call.alpha_q,
+                                     &call.alpha_k,      &call.alpha_v,      &call.collapse, &call.sinks,
+                                     &call.mode_weights, &call.block_weights};
+    for (int at = 0; at < 10; ++at) *arrays[at] = inputs_[at] ? inputs_[at]->values() : std::vector<double>{};
     call.grad_out = upstream_[0].values();
     call.grad_parts = upstream_[1].values();
     call.grad_lse = upstream_[2].values();

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "iha/core/error.h"
+#include "iha/patterns/parse.h"
 
 namespace iha::testing {
 namespace {
@@ -32,6 +33,28 @@ Pattern random_pattern(PhiloxStream& stream, int64_t tokens) {
                                       causal_chunked(size + 1)};
   const Pattern base = bases[stream.next_below(static_cast<int64_t>(bases.size()))];
   return stream.next_below(3) == 0 ? base.with_first(stream.next_below(4)) : base;
+}
+
+// Some calls have heads that choose.
+void choose(uint64_t seed, int64_t tokens, std::vector<Pattern>& patterns) {
+  PhiloxStream stream(seed, 3);
+  if (stream.next_below(2) == 0) return;
+  const int64_t block = 1 + stream.next_below(tokens);
+  for (Pattern& pattern : patterns) {
+    const int64_t kind = stream.next_below(5);
+    if (kind == 0) pattern = dynamic(block, 1);
+    if (kind == 1) pattern = causal_dynamic(block, 1);
+    if (kind < 2 || kind == 4) continue;
+    std::vector<Pattern> candidates{pattern};
+    for (int64_t m = stream.next_below(4); m > 0; --m) candidates.push_back(random_pattern(stream, tokens));
+    pattern = learned(candidates);
+  }
+}
+
+std::vector<double> positive(PhiloxStream& stream, int64_t count) {
+  std::vector<double> values(count);
+  for (double& value : values) value = 0.2 + stream.next_double();
+  return values;
 }
 
 void draw_rope(PhiloxStream& stream, Problem& problem) {
@@ -90,6 +113,8 @@ Call::Call(Problem of, unsigned present, uint64_t seed) : problem(std::move(of))
   if (present & kAlphaK) alpha_k = normal(stream, key_heads * key_heads * pseudo_heads);
   if (present & kAlphaV) alpha_v = normal(stream, key_heads * key_heads * pseudo_heads);
   if (present & kSinks) sinks = normal(stream, heads);
+  mode_weights = positive(stream, heads * problem.modes());
+  block_weights = positive(stream, rows * problem.key_blocks());
   if (problem.collapse == CollapseKind::kPerHead) collapse = normal(stream, heads * pseudo_heads);
   if (problem.collapse == CollapseKind::kGlobal) collapse = normal(stream, heads * heads * pseudo_heads);
   grad_out = normal(stream, rows * problem.value_dim);
@@ -98,10 +123,16 @@ Call::Call(Problem of, unsigned present, uint64_t seed) : problem(std::move(of))
 }
 
 reference::Inputs Call::inputs() const {
-  return {query.data(),           key.data(),
-          value.data(),           data_or_null(alpha_q),
-          data_or_null(alpha_k),  data_or_null(alpha_v),
-          data_or_null(collapse), data_or_null(sinks)};
+  return {query.data(),
+          key.data(),
+          value.data(),
+          data_or_null(alpha_q),
+          data_or_null(alpha_k),
+          data_or_null(alpha_v),
+          data_or_null(collapse),
+          data_or_null(sinks),
+          data_or_null(mode_weights),
+          data_or_null(block_weights)};
 }
 
 reference::Upstream Call::upstream() const {
@@ -122,6 +153,7 @@ Call random_call(uint64_t seed, int64_t most_tokens) {
   shape.pseudo_heads = upto(3);
   std::vector<Pattern> patterns;
   for (int64_t h = 0; h < shape.query_heads; ++h) patterns.push_back(random_pattern(stream, most_tokens));
+  choose(seed, most_tokens, patterns);
   Problem problem = make_problem(shape, patterns);
   problem.layout = static_cast<Layout>(stream.next_below(2));
   problem.order = static_cast<Order>(stream.next_below(2));
@@ -133,9 +165,40 @@ Call random_call(uint64_t seed, int64_t most_tokens) {
   return Call(std::move(problem), static_cast<unsigned>(stream.next_below(16)), seed);
 }
 
+void hide_some(Call& call, uint64_t seed) {
+  PhiloxStream stream(seed, 2);
+  for (auto* weights : {&call.mode_weights, &call.block_weights}) {
+    for (double& weight : *weights) {
+      if (stream.next_below(3) == 0) weight = stream.next_below(4) == 0 ? 1e-38 : 0;
+    }
+  }
+}
+
+bool weighs(const Call& call, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t p,
+            int64_t j, int64_t r) {
+  const Problem& problem = call.problem;
+  const Pattern& pattern = problem.patterns[h];
+  if (pattern.dynamic()) {
+    const int64_t row = (b * problem.query_heads + h) * problem.queries + i;
+    const double weight = call.block_weights[row * problem.key_blocks() + j / problem.block()];
+    return visible(b, h, i, p, j, r) && weight > 2e-38;
+  }
+  const uint32_t shown = visible.candidates(b, h, i, p, j, r);
+  if (!pattern.learned()) return shown != 0;
+  bool any = false;
+  for (int64_t m = 0; m < problem.modes(); ++m) {
+    any = any || ((shown >> m & 1u) != 0 && call.mode_weights[h * problem.modes() + m] > 2e-38);
+  }
+  return any;
+}
+
 std::string describe(const Problem& problem) {
   std::string patterns;
   for (const Pattern& pattern : problem.patterns) {
+    if (pattern.learned() || pattern.dynamic()) {
+      patterns += text(" [", to_text(pattern), "]");
+      continue;
+    }
     patterns += text(" [", pattern.left, " ", pattern.right, " step ", static_cast<int>(pattern.step), " ",
                      pattern.every, " chunk ", pattern.chunk, " first ", pattern.first, "]");
   }

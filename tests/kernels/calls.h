@@ -24,7 +24,9 @@ enum Present : unsigned { kNothing = 0, kAlphaQ = 1, kAlphaK = 2, kAlphaV = 4, k
 // A problem with standard normal data; upstream gradients included.
 struct Call {
   Problem problem;
-  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  // Mode and block weights are positive, where patterns ask for them.
+  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights,
+      block_weights;
   std::vector<double> grad_out, grad_parts, grad_lse;
 
   Call(Problem problem, unsigned present, uint64_t seed);
@@ -38,10 +40,16 @@ struct Call {
 // what is present. The same seed gives the same call everywhere.
 Call random_call(uint64_t seed, int64_t most_tokens = 9);
 
+// Makes about a third of the mode and block weights 0, or too small to count: those pairs are hidden.
+void hide_some(Call& call, uint64_t seed);
+// Whether pseudo-query (i, p) sees pseudo-key (j, r), weights considered.
+bool weighs(const Call& call, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t p,
+            int64_t j, int64_t r);
+
 // What the call is, for messages.
 std::string describe(const Problem& problem);
 
-// Calls visit(name, member of the first, member of the second ...) for each of the eight arrays.
+// Calls visit(name, member of the first, member of the second ...) for each of the arrays.
 template <class Visit>
 void for_each_array(const reference::Gradients& left, const reference::Gradients& right, Visit visit) {
   visit("query", left.query, right.query);
@@ -52,6 +60,8 @@ void for_each_array(const reference::Gradients& left, const reference::Gradients
   visit("alpha_v", left.alpha_v, right.alpha_v);
   visit("collapse", left.collapse, right.collapse);
   visit("sinks", left.sinks, right.sinks);
+  visit("mode_weights", left.mode_weights, right.mode_weights);
+  visit("block_weights", left.block_weights, right.block_weights);
 }
 
 }  // namespace iha::testing

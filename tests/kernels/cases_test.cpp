@@ -28,8 +28,9 @@ std::vector<std::filesystem::path> case_files() {
 
 io::Arrays compute(const io::AttentionCase& one) {
   const auto input = [&](std::string_view name) { return io::data_of(one.inputs, name); };
-  const reference::Inputs inputs{input("q"),       input("k"),       input("v"),        input("alpha_q"),
-                                 input("alpha_k"), input("alpha_v"), input("collapse"), input("sinks")};
+  const reference::Inputs inputs{
+      input("q"),       input("k"),        input("v"),     input("alpha_q"),      input("alpha_k"),
+      input("alpha_v"), input("collapse"), input("sinks"), input("mode_weights"), input("block_weights")};
   io::Arrays results;
   // The shape is the expectation's; compare() finds a wrong number of values.
   const auto put = [&](const std::string& name, std::vector<double> values) {
@@ -53,6 +54,8 @@ io::Arrays compute(const io::AttentionCase& one) {
   put("grad_alpha_v", std::move(gradients.alpha_v));
   put("grad_collapse", std::move(gradients.collapse));
   put("grad_sinks", std::move(gradients.sinks));
+  put("grad_mode_weights", std::move(gradients.mode_weights));
+  put("grad_block_weights", std::move(gradients.block_weights));
   return results;
 }
 

@@ -76,12 +76,12 @@ struct Call {
   Problem problem;
   DType dtype = DType::kFloat32;
   std::string name;
-  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
   Tensor grad_out, grad_parts, grad_lse;
 
   core::AttentionInputs inputs() const {
-    return {query.array(),   key.array(),     value.array(),    alpha_q.array(),
-            alpha_k.array(), alpha_v.array(), collapse.array(), sinks.array()};
+    return {query.array(),   key.array(),      value.array(), alpha_q.array(),      alpha_k.array(),
+            alpha_v.array(), collapse.array(), sinks.array(), mode_weights.array(), block_weights.array()};
   }
 };
 
@@ -89,7 +89,7 @@ struct Results {
   Tensor out, parts, lse;
 };
 struct GradientResults {
-  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
 };
 
 inline Results make_results(const Call& call) {
@@ -118,11 +118,14 @@ inline GradientResults run_backward(const Call& call, const Results& results, Is
   g.alpha_v = like(call.alpha_v);
   g.collapse = like(call.collapse);
   g.sinks = like(call.sinks);
+  g.mode_weights = like(call.mode_weights);
+  g.block_weights = like(call.block_weights);
   backward(call.problem, call.inputs(),
            {results.parts.array(), results.lse.array(), call.grad_out.array(), call.grad_parts.array(),
             call.grad_lse.array()},
            {g.query.target(), g.key.target(), g.value.target(), g.alpha_q.target(), g.alpha_k.target(),
-            g.alpha_v.target(), g.collapse.target(), g.sinks.target()},
+            g.alpha_v.target(), g.collapse.target(), g.sinks.target(), g.mode_weights.target(),
+            g.block_weights.target()},
            parallel, isa);
   return g;
 }
@@ -138,21 +141,37 @@ struct Widened {
         alpha_v(c.alpha_v.values()),
         collapse(c.collapse.values()),
         sinks(c.sinks.values()),
+        mode_weights(c.mode_weights.values()),
+        block_weights(c.block_weights.values()),
         grad_out(c.grad_out.values()),
         grad_parts(c.grad_parts.values()),
         grad_lse(c.grad_lse.values()) {}
   reference::Inputs inputs() const {
-    return {query.data(),           key.data(),
-            value.data(),           data_or_null(alpha_q),
-            data_or_null(alpha_k),  data_or_null(alpha_v),
-            data_or_null(collapse), data_or_null(sinks)};
+    return {query.data(),
+            key.data(),
+            value.data(),
+            data_or_null(alpha_q),
+            data_or_null(alpha_k),
+            data_or_null(alpha_v),
+            data_or_null(collapse),
+            data_or_null(sinks),
+            data_or_null(mode_weights),
+            data_or_null(block_weights)};
   }
   reference::Upstream upstream() const {
     return {data_or_null(grad_out), data_or_null(grad_parts), data_or_null(grad_lse)};
   }
-  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, grad_out, grad_parts,
-      grad_lse;
+  std::vector<double> query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights,
+      block_weights, grad_out, grad_parts, grad_lse;
 };
+
+// Weights of learned and dynamic heads, some of them 0 or too small to count.
+inline void fill_weights(Tensor& tensor, PhiloxStream& random, int64_t zero_in) {
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    const bool zero = random.next_below(zero_in) == 0;
+    tensor.set(i, !zero ? 0.3 + random.next_double() : random.next_below(3) == 0 ? 1e-39 : 0.0);
+  }
+}
 
 inline void fill_normal(Tensor& tensor, PhiloxStream& random, double deviation) {
   for (int64_t i = 0; i < tensor.count(); ++i) tensor.set(i, deviation * random.next_normal());
@@ -189,6 +208,13 @@ inline void fill_call(Call& call, PhiloxStream& random, bool mixes_q, bool mixes
     call.sinks = Tensor({p.query_heads}, DType::kFloat32);
     fill_normal(call.sinks, random, 2.0);
   }
+  const auto weights = [&](std::vector<int64_t> sizes, int64_t zero_in) {
+    Tensor tensor(std::move(sizes), random.next_below(2) == 0 ? call.dtype : DType::kFloat32);
+    fill_weights(tensor, random, zero_in);
+    return tensor;
+  };
+  if (p.modes() > 0) call.mode_weights = weights({p.query_heads, p.modes()}, 3);
+  if (p.block() > 0) call.block_weights = weights({p.batch, p.query_heads, p.queries, p.key_blocks()}, 2);
   call.grad_out = Tensor({p.batch, p.query_heads, p.queries, p.value_dim}, call.dtype, order());
   fill_normal(call.grad_out, random, 1.0);
   if (random.next_below(3) == 0) {
@@ -201,8 +227,45 @@ inline void fill_call(Call& call, PhiloxStream& random, bool mixes_q, bool mixes
   }
 }
 
-// Every option of the operator, drawn from the seed.
-inline Call draw_call(uint64_t seed, DType dtype) {
+// Whether pseudo-query (i, pseudo) of head h sees pseudo-key (j, r), weights considered.
+inline bool weighs(const Call& call, const Visibility& visible, int64_t b, int64_t h, int64_t i,
+                   int64_t pseudo, int64_t j, int64_t r) {
+  const Problem& p = call.problem;
+  const uint32_t shown = visible.candidates(b, h, i, pseudo, j, r);
+  if (p.patterns[h].dynamic()) {
+    const int64_t row = (b * p.query_heads + h) * p.queries + i;
+    return shown != 0 && call.block_weights.get(row * p.key_blocks() + j / p.block()) >= kSmallestWeight;
+  }
+  if (!p.patterns[h].learned()) return shown != 0;
+  bool any = false;
+  for (int64_t m = 0; m < p.modes(); ++m) {
+    any |= (shown >> m & 1u) != 0 && call.mode_weights.get(h * p.modes() + m) >= kSmallestWeight;
+  }
+  return any;
+}
+
+// Learned and dynamic patterns for most heads.
+inline void draw_weighted_patterns(uint64_t seed, Problem& p) {
+  PhiloxStream random(seed, 78);
+  const int64_t blocks[] = {1, 5, 16, 24, 32, 40, 64, 200};
+  const int64_t block = blocks[random.next_below(8)];
+  const std::vector<std::string> modes{"learned(global|sliding:9|strided:3)",
+                                       "learned(causal|causal_sliding:20)",
+                                       "learned(strided:2|causal_strided:4)",
+                                       "learned(every:2|causal_every:6|chunked:16)",
+                                       "learned(causal_sliding:4+first:3|global|window:2:40|every:3)",
+                                       "learned(sliding:12|strided:5+first:2|causal_chunked:20)",
+                                       "learned(causal)",
+                                       text("dynamic:", block, ":1"),
+                                       text("causal_dynamic:", block, ":2")};
+  for (Pattern& pattern : p.patterns) {
+    const int64_t mode = random.next_below(static_cast<int64_t>(modes.size()) + 2);
+    if (mode < static_cast<int64_t>(modes.size())) pattern = parse_pattern(modes[mode]);
+  }
+}
+
+// Every option of the operator, drawn from the seed; with heads that choose where `weighted`.
+inline Call draw_call(uint64_t seed, DType dtype, bool weighted = false) {
   PhiloxStream random(seed, 77);
   const auto pick = [&](std::vector<int64_t> from) {
     return from[random.next_below(static_cast<int64_t>(from.size()))];
@@ -248,6 +311,7 @@ inline Call draw_call(uint64_t seed, DType dtype) {
     p.patterns.push_back(again ? p.patterns.back()
                                : parse_pattern(modes[random.next_below(static_cast<int64_t>(modes.size()))]));
   }
+  if (weighted) draw_weighted_patterns(seed, p);
   const bool documents = p.queries <= p.keys && p.keys > 0 && random.next_below(4) == 0;
   if (documents) {
     for (int64_t i = 0; i < p.batch * p.keys; ++i) {

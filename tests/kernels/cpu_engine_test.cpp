@@ -87,15 +87,19 @@ void expect_matches(const Call& call, const Expected& expected, Isa isa, const P
   const reference::Gradients& g = expected.gradients;
   // A gradient that is zero but for rounding is measured by the others.
   double all = 1e-3;
-  for (const auto* values :
-       {&g.query, &g.key, &g.value, &g.alpha_q, &g.alpha_k, &g.alpha_v, &g.collapse, &g.sinks}) {
+  for (const auto* values : {&g.query, &g.key, &g.value, &g.alpha_q, &g.alpha_k, &g.alpha_v, &g.collapse,
+                             &g.sinks, &g.mode_weights, &g.block_weights}) {
     all = std::max(all, largest(*values));
   }
-  const auto near_gradient = [&](const std::vector<double>& want, const Tensor& tensor, const char* of) {
+  // Roundings of a sum over all rows grow like the root of their number; the bound has room for 16 rows.
+  const Problem& p = call.problem;
+  const double rows = static_cast<double>(p.batch * p.queries * p.pseudo_heads);
+  const auto near_gradient = [&](const std::vector<double>& want, const Tensor& tensor, const char* of,
+                                 double terms = 16) {
     // With 16-bit operands errors follow the terms of a sum, and a small gradient may be a sum that cancels.
     const bool small = largest(want) < 0.05 * all || call.dtype != DType::kFloat32;
     const double scale = std::max(2 * largest(want), small ? 0.5 * all : 0.0);
-    expect_near(want, tensor, relative * scale, what + ": " + of);
+    expect_near(want, tensor, relative * scale * std::sqrt(std::max(1.0, terms / 16)), what + ": " + of);
   };
   near_gradient(g.query, found.query, "grad query");
   near_gradient(g.key, found.key, "grad key");
@@ -105,6 +109,8 @@ void expect_matches(const Call& call, const Expected& expected, Isa isa, const P
   near_gradient(g.alpha_v, found.alpha_v, "grad alpha_v");
   near_gradient(g.collapse, found.collapse, "grad collapse");
   near_gradient(g.sinks, found.sinks, "grad sinks");
+  near_gradient(g.mode_weights, found.mode_weights, "grad mode_weights", rows);
+  near_gradient(g.block_weights, found.block_weights, "grad block_weights");
 }
 
 class EveryOption : public ::testing::TestWithParam<DType> {};
@@ -118,6 +124,15 @@ TEST_P(EveryOption, MatchesOracle) {
     const Call call = draw_call(seed, GetParam());
     const Expected expected = by_oracle(call);
     for (const Isa isa : tested_isas(GetParam())) expect_matches(call, expected, isa, serial());
+  }
+}
+
+TEST_P(EveryOption, OfHeadsThatChooseMatchesOracle) {
+  const int calls = GetParam() == DType::kFloat32 ? 150 : 60;
+  for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
+    const Call call = draw_call(seed, GetParam(), true);
+    const Expected expected = by_oracle(call);
+    for (const Isa isa : supported_isas()) expect_matches(call, expected, isa, serial());
   }
 }
 
@@ -177,6 +192,22 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
     p.batch = 4;
     p.query_offset.assign(4, 0);
   }));
+  // Heads that choose: chunks of 1024 and 4096 rows, ranges of keys that are whole blocks, joined heads.
+  calls.push_back(plain_call(1100, 1100, 1, "causal_dynamic:64:3", dtype));
+  calls.push_back(
+      plain_call(90, 700, 9, "dynamic:40:2*5,learned(causal_sliding:100|strided:8|global)*4", dtype));
+  calls.push_back(plain_call(
+      700, 700, 2, "learned(causal|causal_strided:8|causal_sliding:64),learned(strided:4|strided:6)", dtype,
+      [](Problem& p) { p.key_heads = 1; }));
+  Call choosing =
+      plain_call(300, 300, 3, "causal_dynamic:24:2,learned(causal|sliding:9),causal", dtype, [](Problem& p) {
+        p.pseudo_heads = 3;
+        p.collapse = CollapseKind::kGlobal;
+        p.rope.kind = RopeKind::kVirtual;
+      });
+  PhiloxStream drawn(4, 9);
+  fill_call(choosing, drawn, true, true, true, true);
+  calls.push_back(std::move(choosing));
   Call joined = plain_call(300, 300, 2, "causal,sliding:9", dtype, [](Problem& p) {
     p.pseudo_heads = 3;
     p.collapse = CollapseKind::kGlobal;
@@ -221,6 +252,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     std::vector<Call> calls = calls_of_every_cut(dtype);
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
+    for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype, true));
     for (const Call& call : calls) {
       for (const Isa isa : tested_isas(dtype)) {
         const Results one = run_forward(call, isa, serial());
@@ -232,10 +264,11 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
                       same_bits(one.lse, many.lse))
               << name(isa) << " " << workers << " workers, " << call.name;
           const GradientResults back = run_backward(call, many, isa, parallel);
-          const Tensor GradientResults::*members[] = {&GradientResults::query,    &GradientResults::key,
-                                                      &GradientResults::value,    &GradientResults::alpha_q,
-                                                      &GradientResults::alpha_k,  &GradientResults::alpha_v,
-                                                      &GradientResults::collapse, &GradientResults::sinks};
+          const Tensor GradientResults::*members[] = {
+              &GradientResults::query,        &GradientResults::key,     &GradientResults::value,
+              &GradientResults::alpha_q,      &GradientResults::alpha_k, &GradientResults::alpha_v,
+              &GradientResults::collapse,     &GradientResults::sinks,   &GradientResults::mode_weights,
+              &GradientResults::block_weights};
           for (const auto member : members) {
             ASSERT_TRUE(same_bits(one_back.*member, back.*member))
                 << name(isa) << " " << workers << " workers, gradients of " << call.name;
@@ -273,17 +306,18 @@ void plant(Tensor& tensor, int64_t token, double value) {
 }
 
 // True where pseudo-query (i, p) of head h sees a pseudo-key of token j.
-bool sees(const Problem& p, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t pseudo,
+bool sees(const Call& call, const Visibility& visible, int64_t b, int64_t h, int64_t i, int64_t pseudo,
           int64_t j) {
-  for (int64_t r = 0; r < p.pseudo_heads; ++r) {
-    if (visible(b, h, i, pseudo, j, r)) return true;
+  for (int64_t r = 0; r < call.problem.pseudo_heads; ++r) {
+    if (weighs(call, visible, b, h, i, pseudo, j, r)) return true;
   }
   return false;
 }
-bool any_head_sees(const Problem& p, const Visibility& visible, int64_t b, int64_t i, int64_t j) {
+bool any_head_sees(const Call& call, const Visibility& visible, int64_t b, int64_t i, int64_t j) {
+  const Problem& p = call.problem;
   for (int64_t h = 0; h < p.query_heads; ++h) {
     for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
-      if (sees(p, visible, b, h, i, pseudo, j)) return true;
+      if (sees(call, visible, b, h, i, pseudo, j)) return true;
     }
   }
   return false;
@@ -458,7 +492,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
   int untouched = 0, touched = 0;
   for (int seed = 500; seed < 540; ++seed) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const Call call = draw_call(seed, dtype);
+      const Call call = draw_call(seed, dtype, seed % 2 == 1);
       const Problem& p = call.problem;
       if (p.keys == 0 || p.queries == 0) continue;
       const Visibility visible(p);
@@ -477,7 +511,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
               for (int64_t i = 0; i < p.queries; ++i) {
                 for (int64_t pseudo = 0; pseudo < p.pseudo_heads; ++pseudo) {
                   const int64_t row = ((b * p.query_heads + h) * p.queries + i) * p.pseudo_heads + pseudo;
-                  if (sees(p, visible, b, h, i, pseudo, j)) {
+                  if (sees(call, visible, b, h, i, pseudo, j)) {
                     ++touched;
                     EXPECT_EQ(std::isnan(value), std::isnan(value) && std::isnan(after.lse.get(row)));
                     continue;
@@ -488,7 +522,7 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                       << name(isa) << " key " << j << " = " << value << " reaches query " << i << " of head "
                       << h << ", " << call.name;
                 }
-                if (any_head_sees(p, visible, b, i, j)) continue;
+                if (any_head_sees(call, visible, b, i, j)) continue;
                 ASSERT_TRUE(same_row(back.query, back_after.query, (b * p.query_heads + h) * p.queries + i,
                                      p.head_dim))
                     << name(isa) << " key " << j << " = " << value << " reaches the gradient of query " << i
@@ -509,7 +543,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
   int untouched = 0;
   for (int seed = 600; seed < 640; ++seed) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const Call call = draw_call(seed, dtype);
+      const Call call = draw_call(seed, dtype, seed % 2 == 1);
       const Problem& p = call.problem;
       if (p.keys == 0 || p.queries == 0) continue;
       const Visibility visible(p);
@@ -524,7 +558,7 @@ TEST(CpuEngine, AQueryNeverReachesKeysHiddenToIt) {
               run_backward(changed, run_forward(changed, isa, serial()), isa, serial());
           for (int64_t b = 0; b < p.batch; ++b) {
             for (int64_t j = 0; j < p.keys; ++j) {
-              if (any_head_sees(p, visible, b, i, j)) continue;
+              if (any_head_sees(call, visible, b, i, j)) continue;
               for (int64_t h = 0; h < p.key_heads; ++h) {
                 const int64_t row = (b * p.key_heads + h) * p.keys + j;
                 ++untouched;

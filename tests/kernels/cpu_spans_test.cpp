@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "iha/kernels/cpu/primitives.h"
+#include "iha/kernels/cpu/regions.h"
 #include "iha/patterns/parse.h"
 #include "tests/kernels/cpu_call.h"
 
@@ -13,17 +14,37 @@ namespace {
 TEST(CpuSpans, SayWhatThePredicateSays) {
   int partial = 0, full = 0, none = 0;
   for (int seed = 0; seed < 120; ++seed) {
-    const Call call = draw_call(1000 + seed, DType::kFloat32);
+    const Call call = draw_call(1000 + seed, DType::kFloat32, seed % 3 != 0);
     const Problem& p = call.problem;
-    const Visibility visible(p);
     const int64_t per_token = p.layout == Layout::kParallel ? 1 : p.pseudo_heads;
     const std::vector<int64_t> ranks = document_ranks(p);
     for (int64_t b = 0; b < p.batch; ++b) {
       const auto own_ranks =
           ranks.empty() ? std::span<const int64_t>() : std::span(ranks).subspan(b * p.keys, p.keys);
       for (int64_t h = 0; h < p.query_heads; ++h) {
-        for (const ViewPair& views : split_by_step(p, p.patterns[h], p.query_offset[b])) {
-          const Scope scope(p, b, p.patterns[h], views.keys, per_token, own_ranks);
+        // Of a learned head: each candidate, on the classes that the weights leave.
+        std::vector<std::pair<Pattern, ViewPair>> scopes;
+        const Pattern& whole = p.patterns[h];
+        if (whole.learned()) {
+          std::vector<float> weights;
+          for (size_t m = 0; m < whole.candidates.size(); ++m) {
+            weights.push_back(
+                static_cast<float>(call.mode_weights.get(h * p.modes() + static_cast<int64_t>(m))));
+            if (weights.back() < kSmallestWeight) weights.back() = 0;
+          }
+          const Regions regions(whole, weights, seed % 2 == 0, 1.0f);
+          for (const ViewPair& views : split_by_modes(p, regions, p.query_offset[b])) {
+            for (const Pattern& mode : regions.modes) scopes.emplace_back(mode, views);
+          }
+        } else {
+          for (const ViewPair& views : split_by_step(p, whole, p.query_offset[b]))
+            scopes.emplace_back(whole, views);
+        }
+        for (const auto& [pattern, views] : scopes) {
+          Problem alone = p;
+          alone.patterns[h] = pattern;
+          const Visibility visible(alone);
+          const Scope scope(p, b, pattern, views.keys, per_token, own_ranks);
           for (int64_t index = 0; index < views.queries.count; ++index) {
             const int64_t i = views.queries.token(index), position = p.query_offset[b] + i;
             for (int64_t pseudo = 0; pseudo < per_token; ++pseudo) {
@@ -54,7 +75,7 @@ TEST(CpuSpans, SayWhatThePredicateSays) {
                     break;
                 }
               }
-              ASSERT_EQ(scope.sees_any(span, position), any) << call.name;
+              ASSERT_EQ(scope.sees_any(span, position, pseudo), any) << call.name;
             }
           }
         }

@@ -25,7 +25,8 @@ double loss(const Call& call) {
         for (int64_t p = 0; p < problem.pseudo_heads; ++p, ++row) {
           bool sees = false;
           for (int64_t j = 0; j < problem.keys * problem.pseudo_heads; ++j) {
-            sees = sees || visible(b, h, i, p, j / problem.pseudo_heads, j % problem.pseudo_heads);
+            sees = sees || testing::weighs(call, visible, b, h, i, p, j / problem.pseudo_heads,
+                                           j % problem.pseudo_heads);
           }
           if (sees) sum += outputs.lse[row] * call.grad_lse[row];
         }
@@ -74,6 +75,8 @@ void expect_right_gradients(Call& call) {
   expect("alpha_v", call.alpha_v, gradients.alpha_v);
   expect("collapse", call.collapse, gradients.collapse);
   expect("sinks", call.sinks, gradients.sinks);
+  expect("mode_weights", call.mode_weights, gradients.mode_weights);
+  expect("block_weights", call.block_weights, gradients.block_weights);
 }
 
 std::vector<Rope> ropes() {
@@ -90,9 +93,12 @@ void set_scope(Problem& problem, int scope) {
 }
 
 TEST(Gradient, EveryCombinationOfOptions) {
-  const std::vector<std::vector<Pattern>> patterns = {{causal(), global()},
-                                                      {causal_sliding(1).with_first(1), sliding(1)},
-                                                      {window(2, 1), causal_every(2).with_first(3)}};
+  const std::vector<std::vector<Pattern>> patterns = {
+      {causal(), global()},
+      {causal_sliding(1).with_first(1), sliding(1)},
+      {window(2, 1), causal_every(2).with_first(3)},
+      {learned({causal(), sliding(1), every(2)}), dynamic(3, 1)},
+      {causal_dynamic(2, 1), learned({global(), causal()})}};
   uint64_t count = 0;
   for (const Layout layout : {Layout::kInterleaved, Layout::kParallel}) {
     for (const Order order : {Order::kFlat, Order::kToken}) {
@@ -134,7 +140,8 @@ TEST(Gradient, DrawnCalls) {
 // Every single element, so that no error hides in a direction.
 TEST(Gradient, EveryElement) {
   Problem problem =
-      testing::make_problem({2, 4, 2, 3, 4, 4, 2, 2}, {causal(), sliding(1), global(), strided(2)});
+      testing::make_problem({2, 4, 2, 3, 4, 4, 2, 2},
+                            {learned({causal(), window(0, 2)}), sliding(1), global(), causal_dynamic(3, 1)});
   problem.rope = ropes()[2];
   problem.collapse = CollapseKind::kGlobal;
   Call call(problem, testing::kAlphas | testing::kSinks, 11);
@@ -154,6 +161,8 @@ TEST(Gradient, EveryElement) {
   expect("alpha_v", call.alpha_v, gradients.alpha_v);
   expect("collapse", call.collapse, gradients.collapse);
   expect("sinks", call.sinks, gradients.sinks);
+  expect("mode_weights", call.mode_weights, gradients.mode_weights);
+  expect("block_weights", call.block_weights, gradients.block_weights);
 }
 
 }  // namespace

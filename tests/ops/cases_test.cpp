@@ -46,6 +46,8 @@ testing::OperatorCall call_of(const io::AttentionCase& c) {
   options.alpha_v = input("alpha_v");
   options.collapse = input("collapse");
   options.sinks = input("sinks");
+  options.mode_weights = input("mode_weights");
+  options.block_weights = input("block_weights");
   options.layout = problem.layout == Layout::kParallel ? "parallel" : "interleaved";
   options.order = problem.order == Order::kToken ? "token" : "flat";
   options.rope = std::array{"none", "token", "virtual"}[static_cast<int>(problem.rope.kind)];
@@ -91,7 +93,8 @@ TEST(CaseFiles, AllPassThroughTheOperator) {
         upstream.push_back(tensor_of(grad_lse->second, lse.scalar_type()));
       }
       const auto gradients = testing::gradients(call, outputs, upstream);
-      const std::array names{"q", "k", "v", "alpha_q", "alpha_k", "alpha_v", "collapse", "sinks"};
+      const std::array names{"q",       "k",        "v",     "alpha_q",      "alpha_k",
+                             "alpha_v", "collapse", "sinks", "mode_weights", "block_weights"};
       for (size_t input = 0; input < names.size(); ++input) {
         if (gradients[input].defined()) store(actual, std::string("grad_") + names[input], gradients[input]);
       }

@@ -28,8 +28,8 @@ at::Tensor in_memory(const at::Tensor& x, Memory memory) {
 std::array<at::Tensor, ops::kInputCount> OperatorCall::inputs() const {
   std::array<at::Tensor, ops::kInputCount> result{query, key, value};
   int at = ops::kAlphaQ;
-  for (const auto* tensor :
-       {&options.alpha_q, &options.alpha_k, &options.alpha_v, &options.collapse, &options.sinks}) {
+  for (const auto* tensor : {&options.alpha_q, &options.alpha_k, &options.alpha_v, &options.collapse,
+                             &options.sinks, &options.mode_weights, &options.block_weights}) {
     if (*tensor) result[at] = **tensor;
     ++at;
   }
@@ -56,7 +56,8 @@ Gradients gradients(const OperatorCall& call, const std::vector<at::Tensor>& out
 
 void round_to(Call& call, at::ScalarType dtype) {
   for (auto* values : {&call.query, &call.key, &call.value, &call.alpha_q, &call.alpha_k, &call.alpha_v,
-                       &call.collapse, &call.sinks, &call.grad_out, &call.grad_parts, &call.grad_lse}) {
+                       &call.collapse, &call.sinks, &call.mode_weights, &call.block_weights, &call.grad_out,
+                       &call.grad_parts, &call.grad_lse}) {
     const at::Tensor rounded = at::tensor(*values, at::kDouble).to(dtype).to(at::kDouble);
     values->assign(rounded.const_data_ptr<double>(), rounded.const_data_ptr<double>() + rounded.numel());
   }
@@ -109,6 +110,8 @@ OperatorCall operator_call(const Call& call, at::ScalarType dtype, Memory memory
   options.key_lengths = integers(p.key_lengths, {p.batch});
   options.documents = integers(p.documents, {p.batch, p.keys});
   options.sinks = optional(call.sinks, {p.query_heads});
+  options.mode_weights = optional(call.mode_weights, {p.query_heads, p.modes()});
+  options.block_weights = optional(call.block_weights, {p.batch, p.query_heads, p.queries, p.key_blocks()});
   options.dropout_p = p.dropout_p;
   options.dropout_seed = static_cast<int64_t>(p.dropout_seed);
   return result;
@@ -125,6 +128,17 @@ OperatorCall random_operator_call(const Sizes& sizes, const std::string& pattern
   call.value =
       leaf(at::randn({sizes.batch, sizes.key_heads, sizes.keys, sizes.value_dim}, options).to(dtype));
   call.options.patterns = parse_patterns(patterns);
+  Problem problem;
+  problem.patterns = call.options.patterns.expand(sizes.query_heads);
+  problem.keys = sizes.keys;
+  const auto weights = [&](at::IntArrayRef shape) {
+    return leaf((at::rand(shape, options) + 0.2).to(dtype));
+  };
+  if (problem.modes() > 0) call.options.mode_weights = weights({sizes.query_heads, problem.modes()});
+  if (problem.block() > 0) {
+    call.options.block_weights =
+        weights({sizes.batch, sizes.query_heads, sizes.queries, problem.key_blocks()});
+  }
   return call;
 }
 

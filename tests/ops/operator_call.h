@@ -17,13 +17,14 @@
 namespace iha::testing {
 
 inline constexpr std::array<const char*, ops::kInputCount> kInputNames = {
-    "query", "key", "value", "alpha_q", "alpha_k", "alpha_v", "collapse", "sinks"};
+    "query",   "key",      "value", "alpha_q",      "alpha_k",
+    "alpha_v", "collapse", "sinks", "mode_weights", "block_weights"};
 
 struct OperatorCall {
   at::Tensor query, key, value;  // leaves that require gradients, as the tensors of `options` do
   AttentionOptions options;
 
-  // The eight differentiable inputs; undefined where absent.
+  // The differentiable inputs; undefined where absent.
   std::array<at::Tensor, ops::kInputCount> inputs() const;
   at::Tensor attention() const { return iha::attention(query, key, value, options); }
   std::tuple<at::Tensor, at::Tensor> attention_with_lse() const {
@@ -50,7 +51,8 @@ bool askable(const Call& call);
 at::Tensor tensor_of(const std::vector<double>& values, at::IntArrayRef shape,
                      at::ScalarType dtype = at::kDouble);
 
-// Standard normal query, key and value, all requiring gradients.
+// Standard normal query, key and value, positive weights where patterns ask for them, all requiring
+// gradients.
 struct Sizes {
   int64_t batch = 2, query_heads = 2, key_heads = 2, queries = 9, keys = 9, head_dim = 8, value_dim = 8;
 };

@@ -55,8 +55,10 @@ void expect_close(const at::Tensor& found, const std::vector<double>& expected, 
 }
 
 void expect_gradients(const testing::Gradients& found, const reference::Gradients& expected, double allowed) {
-  const std::array arrays{&expected.query,   &expected.key,     &expected.value,    &expected.alpha_q,
-                          &expected.alpha_k, &expected.alpha_v, &expected.collapse, &expected.sinks};
+  const std::array arrays{&expected.query,        &expected.key,     &expected.value,
+                          &expected.alpha_q,      &expected.alpha_k, &expected.alpha_v,
+                          &expected.collapse,     &expected.sinks,   &expected.mode_weights,
+                          &expected.block_weights};
   // 16-bit parts enter every gradient, so where terms cancel their rounding stays.
   double floor = 1e-3;
   if (allowed > 1e-3) {
@@ -122,8 +124,9 @@ void check_composed(Call call, at::ScalarType dtype) {
 template <class Check>
 void for_each_call(uint64_t first_seed, int count, int64_t most_tokens, Check check) {
   for (uint64_t seed = first_seed; count > 0; ++seed) {
-    const Call call = testing::random_call(seed, most_tokens);
+    Call call = testing::random_call(seed, most_tokens);
     if (!testing::askable(call)) continue;
+    if (seed % 2 == 1) testing::hide_some(call, seed);
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     check(call, seed);
     --count;
@@ -172,20 +175,33 @@ TEST(Composed, IsASecondOpinionInEveryDtype) {
 // Blocks of queries hold at most 256 tokens and at least 16: sizes around both, each mode, with the residue
 // classes of strides, and two ranges of keys where first tokens lie apart.
 TEST(Composed, ManyBlocks) {
-  const std::vector<std::string> modes{
-      "causal",     "sliding:40",     "causal_strided:3", "strided:7", "causal_sliding:30+first:5",
-      "chunked:50", "causal_every:9", "every:2",          "global"};
+  const std::vector<std::string> modes{"causal",
+                                       "sliding:40",
+                                       "causal_strided:3",
+                                       "strided:7",
+                                       "causal_sliding:30+first:5",
+                                       "chunked:50",
+                                       "causal_every:9",
+                                       "every:2",
+                                       "global",
+                                       "learned(causal|sliding:40|strided:7)",
+                                       "learned(chunked:50+first:3|causal_every:9)",
+                                       "dynamic:32:1",
+                                       "causal_dynamic:50:2"};
   for (const int64_t tokens : {255, 256, 257, 300}) {
     for (size_t mode = 0; mode < modes.size(); ++mode) {
       testing::Shape shape{1, 2, 1, tokens, tokens, 2, 2, 1};
       Problem problem = testing::make_problem(shape, {parse_pattern(modes[mode]), causal_sliding(3)});
-      check_composed(Call(problem, testing::kNothing, tokens + mode), at::kDouble);
+      Call call(problem, testing::kNothing, tokens + mode);
+      testing::hide_some(call, mode);
+      check_composed(call, at::kDouble);
     }
   }
 }
 
 TEST(Composed, ManyBlocksOfPseudoHeads) {
-  for (const char* mode : {"causal", "causal_strided:3", "causal_sliding:20+first:3", "chunked:33"}) {
+  for (const char* mode : {"causal", "causal_strided:3", "causal_sliding:20+first:3", "chunked:33",
+                           "learned(causal|sliding:20)", "causal_dynamic:33:1"}) {
     testing::Shape shape{2, 2, 2, 90, 131, 4, 3, 3};
     Problem problem = testing::make_problem(shape, {parse_pattern(mode)});
     problem.rope.kind = RopeKind::kVirtual;

@@ -22,10 +22,17 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 
-const std::vector<std::string> kCausalModes{
-    "causal",           "causal_sliding:2",         "causal_sliding:0",
-    "causal_strided:3", "causal_every:2",           "causal_chunked:4",
-    "window:3:0",       "causal_sliding:1+first:2", "causal_chunked:3+first:1"};
+const std::vector<std::string> kCausalModes{"causal",
+                                            "causal_sliding:2",
+                                            "causal_sliding:0",
+                                            "causal_strided:3",
+                                            "causal_every:2",
+                                            "causal_chunked:4",
+                                            "window:3:0",
+                                            "causal_sliding:1+first:2",
+                                            "causal_chunked:3+first:1",
+                                            "causal_dynamic:2:1",
+                                            "learned(causal_sliding:1|causal_strided:3|causal)"};
 
 // The options that may send a call down another path, one at a time and mixed.
 std::vector<std::pair<std::string, std::function<void(OperatorCall&)>>> variations() {

@@ -40,8 +40,22 @@ inline std::vector<Pattern> joined_bases() {
   return bases;
 }
 
+inline std::vector<Pattern> learned_patterns() {
+  return {
+      learned({sliding(3)}),
+      learned({global(), sliding(2), strided(8)}),
+      learned({causal(), causal_sliding(4)}),
+      learned({causal_strided(6), causal_strided(4)}),
+      learned({strided(6), every(4), chunked(9)}),
+      learned({causal_every(5), causal_strided(3), causal_sliding(1).with_first(4)}),
+      learned({every(40), strided(41), every(3).with_first(2)}),
+      learned({window(0, 3), causal_chunked(7)}),
+      learned({every(2), every(3), every(5), strided(4), strided(6), strided(9), chunked(3), window(1, 7)})};
+}
+
 inline std::vector<Pattern> all_patterns() {
-  std::vector<Pattern> patterns;
+  std::vector<Pattern> patterns = learned_patterns();
+  patterns.insert(patterns.end(), {dynamic(4, 2), causal_dynamic(7, 1)});
   for (const auto& bases : {named_bases(), joined_bases()}) {
     for (const Pattern& base : bases) {
       for (const int64_t first : {0, 1, 4, 50}) patterns.push_back(base.with_first(first));

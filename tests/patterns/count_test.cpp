@@ -13,6 +13,7 @@ namespace {
 
 std::string describe(const Pattern& pattern) {
   std::ostringstream stream;
+  for (const Pattern& candidate : pattern.candidates) stream << "candidate " << describe(candidate) << "; ";
   stream << "left " << pattern.left << " right " << pattern.right << " step "
          << static_cast<int>(pattern.step) << " every " << pattern.every << " chunk " << pattern.chunk
          << " first " << pattern.first;
@@ -82,6 +83,15 @@ TEST(Count, PairsOfAHeadAreTheSumOfItsRows) {
 
 // Pseudo-pair (i, p), (j, r) from the definition: r = p in the parallel layout; r <= p at j = i of causal
 // patterns in flat order.
+bool pseudo_visible(const Pattern& pattern, int64_t i, int64_t p, int64_t j, int64_t r, bool flat) {
+  if (pattern.learned()) {
+    return std::any_of(pattern.candidates.begin(), pattern.candidates.end(),
+                       [&](const Pattern& one) { return pseudo_visible(one, i, p, j, r, flat); });
+  }
+  const bool later = flat && pattern.causal() && i == j && r > p;
+  return visible(pattern, i, j) && !later;
+}
+
 int64_t brute_pseudo_pairs(const Pattern& pattern, int64_t queries, int64_t keys, int64_t offset,
                            int64_t pseudo_heads, bool interleaved, bool flat) {
   int64_t pairs = 0;
@@ -89,8 +99,7 @@ int64_t brute_pseudo_pairs(const Pattern& pattern, int64_t queries, int64_t keys
     for (int64_t j = 0; j < keys; ++j) {
       for (int64_t p = 0; p < pseudo_heads; ++p) {
         for (int64_t r = 0; r < pseudo_heads; ++r) {
-          const bool later = flat && pattern.causal() && i == j && r > p;
-          pairs += visible(pattern, i, j) && (interleaved || r == p) && !later ? 1 : 0;
+          pairs += pseudo_visible(pattern, i, p, j, r, flat) && (interleaved || r == p) ? 1 : 0;
         }
       }
     }
@@ -123,8 +132,50 @@ TEST(Count, ThePublishedExample) {
   EXPECT_EQ(visible_pairs(global(), n, n, 0), n * n);
 }
 
+// A query's own block, cut at itself where the head is causal, and the largest others that there are.
+TEST(Count, DynamicHeadsReadAtMostTheirBlocks) {
+  for (const Pattern& pattern : {dynamic(4, 2), causal_dynamic(4, 2), dynamic(7, 1), causal_dynamic(3, 50),
+                                 dynamic(100, 1), causal_dynamic(1, 1)}) {
+    for (int64_t query = -5; query < 30; ++query) {
+      for (const int64_t keys : {0, 1, 4, 9, 23}) {
+        std::vector<int64_t> sizes;
+        int64_t own = 0;
+        for (int64_t begin = 0; begin < keys; begin += pattern.block) {
+          int64_t seen = 0;
+          for (int64_t j = begin; j < std::min(keys, begin + pattern.block); ++j) {
+            seen += visible(pattern, query, j) ? 1 : 0;
+          }
+          (floor_div(query, pattern.block) == begin / pattern.block ? own : sizes.emplace_back()) = seen;
+        }
+        std::sort(sizes.rbegin(), sizes.rend());
+        int64_t most = own;
+        for (int64_t k = 0; k < std::min<int64_t>(pattern.chosen, static_cast<int64_t>(sizes.size())); ++k) {
+          most += sizes[k];
+        }
+        // The last block may be the short one that is not chosen: a bound, and exact where blocks are whole.
+        const int64_t found = read_keys(pattern, query, keys);
+        EXPECT_GE(found, most) << query << " of " << keys;
+        EXPECT_LE(found, visible_keys(pattern, query, keys));
+        if (keys % pattern.block == 0) {
+          EXPECT_EQ(found, most) << query << " of " << keys;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(read_keys(dynamic(Pattern::kUnbounded, Pattern::kUnbounded), 3, 10), 10);
+  EXPECT_EQ(read_keys(causal(), 3, 10), 4);
+  EXPECT_EQ(read_pseudo_pairs(causal_dynamic(4, 1), 8, 8, 0, 2, true, true),
+            4 * (10 + 16 + 10) - 8);  // own halves, one whole block for the second four queries; r > p
+}
+
 TEST(Count, PositionsAndWindowsAtTheirLimits) {
   const int64_t far = int64_t{1} << 53;
+  // Steps whose product no int64 holds.
+  const int64_t prime = (int64_t{1} << 31) - 1, other = (int64_t{1} << 61) - 1;
+  EXPECT_EQ(visible_keys(learned({every(prime), every(other)}), 0, far), far / prime + 1);
+  EXPECT_EQ(visible_keys(learned({every(prime - 1), every(prime)}), 0, far),
+            far / prime + far / (prime - 1) + 1);
+  EXPECT_EQ(visible_keys(learned({strided(prime), every(prime)}), 5, far), 2 * (far / prime + 1));
   EXPECT_EQ(visible_keys(causal(), far, far), far);
   EXPECT_EQ(visible_keys(causal_sliding(Pattern::kUnbounded - 1), far, far + 10), far + 1);
   EXPECT_EQ(visible_keys(sliding(Pattern::kUnbounded - 1), -far, far), far);

@@ -36,6 +36,11 @@ TEST(Parse, ReadsEveryMode) {
       {"causal+first:4", causal().with_first(4)},
       {"window:0:2+first:1", window(0, 2).with_first(1)},
       {"every:9+first:0", every(9)},
+      {"dynamic:64:4", dynamic(64, 4)},
+      {"causal_dynamic:16:1", causal_dynamic(16, 1)},
+      {"learned(causal)", learned({causal()})},
+      {"learned(global|sliding:64|strided:8+first:2)",
+       learned({global(), sliding(64), strided(8).with_first(2)})},
   };
   for (const auto& [text, pattern] : modes) {
     EXPECT_EQ(parse_pattern(text), pattern) << text;
@@ -63,6 +68,47 @@ TEST(Print, WritesCanonicalNamesAndRuns) {
   EXPECT_EQ(to_text(parse_patterns("window:5:0,causal_sliding:5,sliding:0+first:2")),
             "causal_sliding:5*2,causal_sliding:0+first:2");
   EXPECT_EQ(to_text(window(Pattern::kUnbounded, 2)), "window:9223372036854775807:2");
+}
+
+TEST(Print, RoundTripsLearnedAndDynamicPatterns) {
+  std::vector<Pattern> patterns = testing::learned_patterns();
+  patterns.insert(patterns.end(), {dynamic(4, 2), causal_dynamic(4, 1)});
+  for (const Pattern& pattern : patterns) {
+    for (const PatternList& list : {PatternList(pattern), pattern * 1, pattern * 3, pattern + causal()}) {
+      EXPECT_EQ(parse_patterns(to_text(list)), list) << to_text(list);
+    }
+  }
+  EXPECT_EQ(parse_patterns("2xlearned(global|causal),dynamic:8:1*2"),
+            learned({global(), causal()}) * 2 + dynamic(8, 1) * 2);
+}
+
+TEST(Parse, RefusesWhatLearnedAndDynamicHeadsAreNot) {
+  const std::vector<std::pair<std::string, std::string>> mistakes{
+      {"learned", "column 8: found the end, expected \"(\""},
+      {"learned()", "column 9: found \")\", expected a mode: global"},
+      {"learned(global", "found the end, expected \"|\" and a mode, or \")\""},
+      {"learned(global|slidng:3)",
+       "column 16: found \"slidng:3)\", expected a mode: did you mean \"sliding\"?"},
+      {"learned(global*2)", "column 15: found \"*2)\", expected \"|\" and a mode"},
+      {"learned(global|learned(causal))", "expected a candidate that is not learned"},
+      {"learned(global|dynamic:8:1)", "expected a candidate that is not dynamic"},
+      {"learned(global)+first:2", "expected no modifier: candidates have their own"},
+      {"learned(causal|causal|causal|causal|causal|causal|causal|causal|causal)", "at most 8 candidates"},
+      {"leraned(global)", "did you mean \"learned\"?"},
+      {"dynamic:8", "expected \":K\", as in dynamic:B:K"},
+      {"dynamic:0:1", "expected B of dynamic:B:K, an integer of at least 1"},
+      {"dynamic:8:0", "expected K of dynamic:B:K, an integer of at least 1"},
+      {"dynamic:8:1+first:2", "expected no modifier: a dynamic head weighs whole blocks"},
+      {"dynamic:8:1,causal_dynamic:4:1", "blocks of 8 and of 4 tokens, expected one size"},
+  };
+  for (const auto& [text, expected] : mistakes) {
+    try {
+      parse_patterns(text);
+      ADD_FAILURE() << text << " is taken";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(expected)) << text;
+    }
+  }
 }
 
 TEST(Print, RoundTripsEveryNamedPattern) {

@@ -59,6 +59,10 @@ TEST(Predicate, FollowsTheTableAtPositionsOfBothSigns) {
       {every(4).with_first(3), [](auto, auto j) { return j < 3 || divides(4, j); }},
       {causal_chunked(5).with_first(9),
        [](auto i, auto j) { return j <= i && (j < 9 || floor_of(i, 5) == floor_of(j, 5)); }},
+      {dynamic(4, 1), [](auto, auto) { return true; }},
+      {causal_dynamic(4, 1), [](auto i, auto j) { return j <= i; }},
+      {learned({strided(5), causal_sliding(1).with_first(2)}),
+       [](auto i, auto j) { return divides(5, i - j) || (j <= i && (j < 2 || i - j <= 1)); }},
   };
   for (const Row& row : rows) {
     for (int64_t i = -20; i < 30; ++i) {
@@ -68,6 +72,25 @@ TEST(Predicate, FollowsTheTableAtPositionsOfBothSigns) {
       }
     }
   }
+}
+
+TEST(Predicate, LearnedPatternsAreCausalWhereAllCandidatesAre) {
+  EXPECT_TRUE(learned({causal(), sliding(0), causal_every(3)}).causal());
+  EXPECT_FALSE(learned({causal(), sliding(1)}).causal());
+  EXPECT_EQ(most_candidates({causal(), learned({causal()}), learned({global(), causal()})}), 2);
+  EXPECT_EQ(dynamic_block({causal(), dynamic(8, 1), causal_dynamic(8, 3)}, "here"), 8);
+  EXPECT_THAT(error_of([] {
+                dynamic_block({dynamic(8, 1), dynamic(4, 1)}, "here");
+              }),
+              HasSubstr("here: dynamic heads with blocks of 8 and of 4"));
+  EXPECT_THAT(error_of([] { learned({}); }), HasSubstr("0 candidates"));
+  EXPECT_THAT(error_of([] { learned({learned({causal()})}); }), HasSubstr("a learned candidate"));
+  EXPECT_THAT(error_of([] { learned({dynamic(4, 1)}); }), HasSubstr("a dynamic candidate"));
+  EXPECT_THAT(error_of([] { learned(std::vector<Pattern>(9, causal())); }), HasSubstr("9 candidates"));
+  EXPECT_THAT(error_of([] { learned({causal()}).with_first(1); }), HasSubstr("a learned pattern"));
+  EXPECT_THAT(error_of([] { dynamic(4, 1).with_first(1); }), HasSubstr("a dynamic pattern"));
+  EXPECT_THAT(error_of([] { dynamic(0, 1); }), HasSubstr("the block is 0"));
+  EXPECT_THAT(error_of([] { causal_dynamic(1, 0); }), HasSubstr("chosen blocks is 0"));
 }
 
 TEST(Predicate, CausalIsRightWindowZeroWhateverItIsCalled) {

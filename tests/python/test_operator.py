@@ -58,6 +58,10 @@ SETTINGS = {
     "dropout": (dict(queries=3, keys=4), dict(patterns="causal,global", mixing="global", dropout_p=0.4, dropout_seed=3)),
     "lengths": (dict(queries=4), dict(key_lengths=[5, 2], query_offset=[1, -2], mixing="global")),
     "documents": (dict(queries=3), dict(patterns="causal,sliding:1+first:1", documents=[[0, 0, 1, 1, 0], [2, 1, 1, 2, 2]])),
+    "learned": (dict(), dict(patterns="learned(causal|sliding:1|every:2),learned(global)", sinks=(2,))),
+    "learned_pseudo": (dict(queries=4, keys=4), dict(patterns="learned(causal|global),causal", rope="virtual", mixing="global")),
+    "dynamic": (dict(heads=4, kv_heads=2), dict(patterns="dynamic:2:1,causal_dynamic:2:1,causal,learned(causal|strided:2)")),
+    "dynamic_parallel": (dict(queries=3), dict(patterns="dynamic:3:1", layout="parallel", mixing="per_head", dropout_p=0.3, dropout_seed=5)),
     "partial_rope": (dict(), dict(rope="token", rope_freqs=[0.3], rope_style="adjacent", scale=0.7)),
 }
 
@@ -72,6 +76,15 @@ def setting(name, dtype=torch.float64):
         learned = mixing(sizes.get("heads", 2), kv_heads, dtype=dtype, kind=options.pop("mixing"))
     if "sinks" in options:
         learned["sinks"] = torch.randn(options.pop("sinks"), dtype=dtype, requires_grad=True)
+    patterns, heads = options.get("patterns", "global"), sizes.get("heads", 2)
+    if "learned" in patterns:  # positive: the gradient of a pair of weight 0 is 0 by definition
+        most = max(entry.count("|") + 1 for entry in patterns.split(",") if "learned" in entry)
+        learned["mode_weights"] = (torch.rand(heads, most, dtype=dtype) + 0.2).requires_grad_()
+    if "dynamic" in patterns:
+        block = int(patterns.split("dynamic:")[1].split(":")[0])
+        queries, keys = sizes.get("queries", 5), sizes.get("keys", 5)
+        shape = (sizes.get("batch", 2), heads, queries, -(-keys // block))
+        learned["block_weights"] = (torch.rand(shape, dtype=dtype) + 0.2).requires_grad_()
     for integer in ("key_lengths", "query_offset", "documents"):
         if integer in options:
             options[integer] = torch.tensor(options[integer])
@@ -106,7 +119,7 @@ def test_opcheck(iha, name, dtype):
         torch.library.opcheck(operator.default, tuple(inputs), {**learned, **options}, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["paper", "dropout", "documents", "sinks"])
+@pytest.mark.parametrize("name", ["paper", "dropout", "documents", "sinks", "learned", "dynamic"])
 def test_opcheck_inner_operators(iha, name):
     inputs, learned, options = setting(name, torch.float32)
     inputs = [tensor.detach() for tensor in inputs]
@@ -114,7 +127,7 @@ def test_opcheck_inner_operators(iha, name):
     seed = torch.tensor(options.pop("dropout_seed", 1))
     arguments = (
         *inputs,
-        *(learned.get(key) for key in ("alpha_q", "alpha_k", "alpha_v", "collapse", "sinks")),
+        *(learned.get(key) for key in ("alpha_q", "alpha_k", "alpha_v", "collapse", "sinks", "mode_weights", "block_weights")),
         *(options.get(key) for key in ("rope_freqs", "query_offset", "key_lengths", "documents")),
         seed, options.get("patterns", "global"), options.get("layout", "interleaved"), options.get("order", "flat"),
         options.get("rope", "none"), 10000.0, "half", options.get("scale"), options.get("dropout_p", 0.0),
@@ -123,8 +136,8 @@ def test_opcheck_inner_operators(iha, name):
         torch.library.opcheck(torch.ops.iha._forward.default, (*arguments, want_out, want_parts))
     out, parts, lse = torch.ops.iha._forward(*arguments, True, True)
     upstream = (torch.randn_like(out), None, torch.randn_like(lse))
-    wanted = [tensor is not None for tensor in arguments[:8]]
-    for flags in (wanted, [True] + [False] * 7):
+    wanted = [tensor is not None for tensor in arguments[:10]]
+    for flags in (wanted, [True] + [False] * 9):
         torch.library.opcheck(torch.ops.iha._backward.default, (*upstream, parts, lse, *arguments, flags))
     torch.library.opcheck(torch.ops.iha._weights.default, (torch.tensor([0, 2]), *arguments))
 
@@ -132,16 +145,16 @@ def test_opcheck_inner_operators(iha, name):
 def test_inner_operators_refuse_what_does_not_fit(iha):
     query, key, value = qkv(dtype=torch.float32, grad=False)
     settings = (None,) * 5 + ("global", "interleaved", "flat", "none", 10000.0, "half", None, 0.0)
-    arguments = (query, key, value, *(None,) * 5, *settings)
+    arguments = (query, key, value, *(None,) * 7, *settings)
     out, _, lse = torch.ops.iha._forward(*arguments, True, False)
     with pytest.raises(ValueError, match="alpha_q has shape"):
-        torch.ops.iha._forward(query, key, value, torch.ones(3, 2, 2), *(None,) * 4, *settings, True, False)
+        torch.ops.iha._forward(query, key, value, torch.ones(3, 2, 2), *(None,) * 6, *settings, True, False)
     with pytest.raises(ValueError, match="value is absent"):
-        torch.ops.iha._forward(query, key, None, *(None,) * 5, *settings, True, False)
+        torch.ops.iha._forward(query, key, None, *(None,) * 7, *settings, True, False)
     with pytest.raises(ValueError, match="iha::_backward: lse has shape"):
-        torch.ops.iha._backward(out, None, None, out, lse[:1], *arguments, [True] * 3 + [False] * 5)
+        torch.ops.iha._backward(out, None, None, out, lse[:1], *arguments, [True] * 3 + [False] * 7)
     with pytest.raises(ValueError, match="iha::_backward: grad_out has shape"):
-        torch.ops.iha._backward(out[:, :1], None, None, out, lse, *arguments, [True] * 3 + [False] * 5)
+        torch.ops.iha._backward(out[:, :1], None, None, out, lse, *arguments, [True] * 3 + [False] * 7)
 
 
 def test_weights_are_checked_operators_too(iha):
@@ -281,8 +294,13 @@ def test_eval_without_dropout_repeats(iha):
         (dict(k_norm=torch.ones(4)), "k_norm"),
         (dict(softcap=3.0), "softcap is 3, expected 0"),
         (dict(bias=torch.ones(1)), "bias"),
-        (dict(mode_weights=torch.ones(1)), "mode_weights"),
-        (dict(block_weights=torch.ones(1)), "block_weights"),
+        (dict(mode_weights=torch.ones(2, 1)), "mode_weights is given, expected None without learned heads"),
+        (dict(block_weights=torch.ones(2, 2, 5, 1)), "block_weights is given, expected None without dynamic heads"),
+        (dict(patterns="learned(causal|global)"), "mode_weights is None, expected a tensor for the learned heads"),
+        (dict(patterns="dynamic:4:1"), "block_weights is None, expected a tensor for the dynamic heads"),
+        (dict(patterns="learned(causal|global)", mode_weights=torch.tensor([[1.0, 2], [3, -1]]).double()),
+         "a value of mode_weights is -1, expected a finite number of at least 0"),
+        (dict(patterns="dynamic:4:1", block_weights=torch.full((2, 2, 5, 2), torch.nan).double()), "block_weights is NaN"),
         (dict(patterns="causl"), "causal"),
         (dict(patterns="causal*3"), "3"),
         (dict(key_lengths=torch.tensor([6, 1])), "key length is 6, expected 0 to 5"),

@@ -40,6 +40,14 @@ TEST(Describe, PatternsWithoutAName) {
             "before");
 }
 
+TEST(Describe, HeadsThatChoose) {
+  EXPECT_EQ(describe(parse_pattern("learned(global|causal_sliding:1)")),
+            "by learned weights: (all tokens) or (itself and the token before)");
+  EXPECT_EQ(describe(parse_pattern("dynamic:64:4")), "its own block of 64 and the 4 others that it chooses");
+  EXPECT_EQ(describe(parse_pattern("causal_dynamic:8:1")),
+            "its own block of 8 and the 1 other that it chooses, up to itself");
+}
+
 TEST(Family, EveryModeHasOne) {
   for (const auto& [mode, family] :
        std::vector<std::pair<std::string, Family>>{{"global", Family::kGlobal},
@@ -51,7 +59,9 @@ TEST(Family, EveryModeHasOne) {
                                                    {"window:3:1", Family::kSliding},
                                                    {"strided:2", Family::kStrided},
                                                    {"every:2", Family::kEvery},
-                                                   {"causal_chunked:4", Family::kChunked}}) {
+                                                   {"causal_chunked:4", Family::kChunked},
+                                                   {"learned(causal|global)", Family::kLearned},
+                                                   {"causal_dynamic:4:1", Family::kDynamic}}) {
     EXPECT_EQ(family_of(parse_pattern(mode)), family) << mode;
   }
   EXPECT_EQ(colour_name(Family::kCausal), "green");

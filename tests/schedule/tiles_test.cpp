@@ -53,6 +53,20 @@ uint64_t bits(int64_t begin, int64_t end) {
   return (uint64_t{1} << end) - (uint64_t{1} << begin);
 }
 
+// Whether one candidate of a learned pattern shows all pairs, to all pseudo-queries.
+bool filled_by_one(const HeadScope& scope, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+  for (const Pattern& candidate : scope.pattern.candidates) {
+    bool all = true;
+    for (int64_t i = q0; i < q1; ++i) {
+      for (int64_t j = k0; j < k1; ++j) {
+        all = all && visible(candidate, i, j) && !(scope.partial_diagonal && candidate.causal() && i == j);
+      }
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
 // Adds tile `tile` with queries at positions [q0, q1) and keys [k0, k1) the slow way.
 void add_expected(const HeadScope& scope, const Mask& mask, int64_t tile, int64_t q0, int64_t q1, int64_t k0,
                   int64_t k1, std::vector<TileRun>& runs) {
@@ -66,7 +80,9 @@ void add_expected(const HeadScope& scope, const Mask& mask, int64_t tile, int64_
   const uint64_t keys = bits(k0, k1);
   if ((some & keys) == 0) return;
   const bool hidden = scope.partial_diagonal && scope.pattern.causal() && diagonal;
-  const TileKind kind = (all & keys) == keys && !hidden ? TileKind::kFull : TileKind::kPartial;
+  bool full = (all & keys) == keys && !hidden;
+  if (scope.pattern.learned()) full = filled_by_one(scope, q0, q1, k0, k1);
+  const TileKind kind = full ? TileKind::kFull : TileKind::kPartial;
   if (!runs.empty() && runs.back().kind == kind && runs.back().first + runs.back().count == tile) {
     ++runs.back().count;
   } else {

@@ -137,7 +137,8 @@ void read_expectations(CaseReader& reader, AttentionCase& result) {
   expect("lse", rows);
   expect("parts", parts);
   if (!upstream) return;
-  for (const std::string name : {"q", "k", "v", "alpha_q", "alpha_k", "alpha_v", "collapse", "sinks"}) {
+  for (const std::string name : {"q", "k", "v", "alpha_q", "alpha_k", "alpha_v", "collapse", "sinks",
+                                 "mode_weights", "block_weights"}) {
     if (const auto found = result.inputs.find(name); found != result.inputs.end()) {
       expect("grad_" + name, found->second.shape);
     }
@@ -155,6 +156,13 @@ AttentionCase read_attention_case(CaseReader& reader) {
   if (reader.has("sinks")) result.inputs["sinks"] = reader.input("sinks", {problem.query_heads});
   const std::string list = reader.value("patterns").value_or("global");
   problem.patterns = patterns_of(reader.name(), list, problem.query_heads).expand(problem.query_heads);
+  if (problem.modes() > 0) {
+    result.inputs["mode_weights"] = reader.input("mode_weights", {problem.query_heads, problem.modes()});
+  }
+  if (problem.block() > 0) {
+    const Shape shape{problem.batch, problem.query_heads, problem.queries, problem.key_blocks()};
+    result.inputs["block_weights"] = reader.input("block_weights", shape);
+  }
   problem.layout = reader.choice("layout", {"interleaved", "parallel"}) == "parallel" ? Layout::kParallel
                                                                                       : Layout::kInterleaved;
   problem.order = reader.choice("order", {"flat", "token"}) == "token" ? Order::kToken : Order::kFlat;

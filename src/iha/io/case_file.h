@@ -33,8 +33,9 @@ struct AttentionCase {
   bool query_offset_given = false;  // by metadata or tensor; otherwise problem holds the default
   Problem problem;                  // resolved, checked
   DType dtype = DType::kFloat32;    // of the floating inputs: kFloat32 or kBFloat16
-  Arrays inputs;                    // q k v alpha_q alpha_k alpha_v collapse sinks grad_out grad_lse
-  Arrays expected;                  // out lse parts grad_q ...: without the prefix `expected.`; may be empty
+  // q k v alpha_q alpha_k alpha_v collapse sinks mode_weights block_weights grad_out grad_lse
+  Arrays inputs;
+  Arrays expected;  // out lse parts grad_q ...: without the prefix `expected.`; may be empty
 };
 
 enum class ModuleKind : uint8_t { kAveragedPseudoHeads, kMixedModes };

@@ -1,5 +1,5 @@
-// The border of the torch-free operator: checks everything, then picks the path: float64 goes to the oracle,
-// the rest to the engine.
+// The border of the torch-free operator: checks everything, then picks the path: float64 and weighted heads
+// go to the oracle, the rest to the engine.
 #include "iha/kernels/attention.h"
 
 #include "iha/kernels/attention_arrays.h"
@@ -13,7 +13,7 @@ void attention(const Problem& problem, const AttentionInputs& inputs, const Atte
   constexpr const char* kName = "iha::core::attention";
   check(problem, kName);
   const Shapes shapes(problem);
-  check_forward(kName, problem, shapes, inputs, outputs);
+  check_forward(kName, problem, shapes, inputs, outputs, parallel);
   if (inputs.query.dtype == DType::kFloat64) {
     forward_by_oracle(problem, shapes, inputs, outputs, parallel);
   } else {
@@ -27,7 +27,7 @@ void attention_backward(const Problem& problem, const AttentionInputs& inputs,
   constexpr const char* kName = "iha::core::attention_backward";
   check(problem, kName);
   const Shapes shapes(problem);
-  check_backward(kName, problem, shapes, inputs, upstream, gradients);
+  check_backward(kName, problem, shapes, inputs, upstream, gradients, parallel);
   if (inputs.query.dtype == DType::kFloat64) {
     backward_by_oracle(problem, shapes, inputs, upstream, gradients, parallel);
   } else {

@@ -24,8 +24,9 @@ struct MutableArray {
 };
 
 // Shapes as in reference::Inputs. query, key and value share one dtype; the others have it or float32.
+// Learned heads need mode_weights, dynamic heads block_weights; other heads do not read their rows.
 struct AttentionInputs {
-  Array query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  Array query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
 };
 // out [B, Hq, Nq, dv] in the inputs' dtype, parts [B, Hq, Nq, P, dv] in the inputs' dtype or float32, lse [B,
 // Hq, Nq, P] in float32 (float64 for float64 inputs). Any may be absent. Strides are free; [B, N, H, d]
@@ -39,11 +40,11 @@ struct AttentionUpstream {
   Array grad_out, grad_parts, grad_lse;
 };
 struct AttentionGradients {
-  MutableArray query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks;
+  MutableArray query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
 };
 
-// Throws std::invalid_argument as check(Problem) does, and where dtypes do not fit. The result does not
-// depend on the number of workers, bit for bit.
+// Throws std::invalid_argument as check(Problem) does, and where dtypes or weights do not fit. The result
+// does not depend on the number of workers, bit for bit.
 void attention(const Problem& problem, const AttentionInputs& inputs, const AttentionOutputs& outputs,
                const ParallelFor& parallel);
 // Writes the gradients of all present arrays of `gradients`; `upstream.parts` and `upstream.lse` must be the

@@ -1,5 +1,6 @@
 #include "iha/kernels/attention_arrays.h"
 
+#include <limits>
 #include <string_view>
 
 #include "iha/core/error.h"
@@ -75,6 +76,58 @@ void check_inputs(const ArrayChecks& checks, const Problem& problem, const Shape
   } else {
     checks.present(inputs.collapse, shapes.collapse, "collapse");
   }
+  checks.same_or_float32(inputs.mode_weights, "mode_weights");
+  checks.same_or_float32(inputs.block_weights, "block_weights");
+  if (problem.modes() > 0) {
+    checks.present(inputs.mode_weights, shapes.mode_weights, "mode_weights");
+  } else {
+    checks.absent(inputs.mode_weights, "mode_weights", "without learned heads");
+  }
+  if (problem.block() > 0) {
+    checks.present(inputs.block_weights, shapes.block_weights, "block_weights");
+  } else {
+    checks.absent(inputs.block_weights, "block_weights", "without dynamic heads");
+  }
+}
+
+// The first refused of `count` weights from place `at` on, else one that is not.
+double refused(const Array& array, int64_t at, int64_t stride, int64_t count) {
+  if (array.dtype == DType::kFloat32 && stride == 1) {  // without a branch, so that it takes vectors
+    const float* weights = static_cast<const float*>(array.data) + at;
+    bool good = true;
+    for (int64_t i = 0; i < count; ++i) {
+      good &= (weights[i] >= 0.0f) & (weights[i] <= std::numeric_limits<float>::max());
+    }
+    if (good) return 1;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const double weight = load(array.data, array.dtype, at + i * stride);
+    if (!is_weight(weight)) return weight;
+  }
+  return 1;
+}
+
+// Those that heads read.
+void check_weights(const char* name, const Problem& problem, const AttentionInputs& inputs,
+                   const ParallelFor& parallel) {
+  const Array &modes = inputs.mode_weights, &blocks = inputs.block_weights;
+  for (int64_t h = 0; h < problem.query_heads; ++h) {
+    const auto count = static_cast<int64_t>(problem.patterns[h].candidates.size());
+    if (count > 0)
+      check_weight(refused(modes, h * modes.strides[0], modes.strides[1], count), name, "mode_weights");
+  }
+  const int64_t count = problem.key_blocks();
+  if (count == 0 || problem.queries == 0) return;
+  std::vector<double> found(problem.batch * problem.query_heads, 1);
+  parallel.run(static_cast<int64_t>(found.size()), [&](int64_t task, int) {
+    const int64_t b = task / problem.query_heads, h = task % problem.query_heads;
+    if (!problem.patterns[h].dynamic()) return;
+    for (int64_t i = 0; i < problem.queries && is_weight(found[task]); ++i) {
+      const int64_t at = b * blocks.strides[0] + h * blocks.strides[1] + i * blocks.strides[2];
+      found[task] = refused(blocks, at, blocks.strides[3], count);
+    }
+  });
+  for (const double weight : found) check_weight(weight, name, "block_weights");
 }
 
 void check_outputs(const ArrayChecks& checks, const Shapes& shapes, const AttentionOutputs& outputs) {
@@ -117,6 +170,10 @@ void check_gradients(const char* name, const ArrayChecks& checks, const Shapes& 
   check_gradient(name, checks, inputs.alpha_v, gradients.alpha_v, shapes.alpha_kv, "alpha_v");
   check_gradient(name, checks, inputs.collapse, gradients.collapse, shapes.collapse, "collapse");
   check_gradient(name, checks, inputs.sinks, gradients.sinks, shapes.sinks, "sinks");
+  check_gradient(name, checks, inputs.mode_weights, gradients.mode_weights, shapes.mode_weights,
+                 "mode_weights");
+  check_gradient(name, checks, inputs.block_weights, gradients.block_weights, shapes.block_weights,
+                 "block_weights");
 }
 
 }  // namespace
@@ -131,6 +188,8 @@ Shapes::Shapes(const Problem& problem) {
   alpha_kv = {key_heads, key_heads, pseudo_heads};
   collapse = problem.collapse == CollapseKind::kPerHead ? Shape{heads, pseudo_heads} : alpha_q;
   sinks = {heads};
+  mode_weights = {heads, problem.modes()};
+  block_weights = {batch, heads, queries, problem.key_blocks()};
   out = {batch, heads, queries, problem.value_dim};
   parts = {batch, heads, queries, pseudo_heads, problem.value_dim};
   lse = {batch, heads, queries, pseudo_heads};
@@ -143,17 +202,20 @@ int64_t count(std::span<const int64_t> shape) {
 }
 
 void check_forward(const char* operator_name, const Problem& problem, const Shapes& shapes,
-                   const AttentionInputs& inputs, const AttentionOutputs& outputs) {
+                   const AttentionInputs& inputs, const AttentionOutputs& outputs,
+                   const ParallelFor& parallel) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
+  check_weights(operator_name, problem, inputs, parallel);
   check_outputs(checks, shapes, outputs);
 }
 
 void check_backward(const char* operator_name, const Problem& problem, const Shapes& shapes,
                     const AttentionInputs& inputs, const AttentionUpstream& upstream,
-                    const AttentionGradients& gradients) {
+                    const AttentionGradients& gradients, const ParallelFor& parallel) {
   const ArrayChecks checks(operator_name, inputs.query.dtype);
   check_inputs(checks, problem, shapes, inputs);
+  check_weights(operator_name, problem, inputs, parallel);
   check_upstream(checks, shapes, upstream);
   check_gradients(operator_name, checks, shapes, inputs, gradients);
 }

@@ -60,22 +60,24 @@ void round_sequence(const std::vector<double>& values, const MutableArray& array
 
 // The inputs that all sequences share, widened once, and those of a sequence.
 struct Shared {
-  std::vector<double> alpha_q, alpha_k, alpha_v, collapse, sinks;
+  std::vector<double> alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights;
 
   Shared(const AttentionInputs& inputs, const Shapes& shapes)
       : alpha_q(widen(inputs.alpha_q, shapes.alpha_q)),
         alpha_k(widen(inputs.alpha_k, shapes.alpha_kv)),
         alpha_v(widen(inputs.alpha_v, shapes.alpha_kv)),
         collapse(widen(inputs.collapse, shapes.collapse)),
-        sinks(widen(inputs.sinks, shapes.sinks)) {}
+        sinks(widen(inputs.sinks, shapes.sinks)),
+        mode_weights(widen(inputs.mode_weights, shapes.mode_weights)) {}
 };
 struct Sequence {
-  std::vector<double> query, key, value;
+  std::vector<double> query, key, value, block_weights;
 
   Sequence(const AttentionInputs& inputs, const Shapes& shapes, int64_t b)
       : query(widen_sequence(inputs.query, shapes.query, b)),
         key(widen_sequence(inputs.key, shapes.key, b)),
-        value(widen_sequence(inputs.value, shapes.value, b)) {}
+        value(widen_sequence(inputs.value, shapes.value, b)),
+        block_weights(widen_sequence(inputs.block_weights, shapes.block_weights, b)) {}
 };
 
 const double* data_or_null(const std::vector<double>& values) {
@@ -83,9 +85,16 @@ const double* data_or_null(const std::vector<double>& values) {
 }
 
 reference::Inputs pointers(const Sequence& sequence, const Shared& shared) {
-  return {sequence.query.data(),         sequence.key.data(),          sequence.value.data(),
-          data_or_null(shared.alpha_q),  data_or_null(shared.alpha_k), data_or_null(shared.alpha_v),
-          data_or_null(shared.collapse), data_or_null(shared.sinks)};
+  return {sequence.query.data(),
+          sequence.key.data(),
+          sequence.value.data(),
+          data_or_null(shared.alpha_q),
+          data_or_null(shared.alpha_k),
+          data_or_null(shared.alpha_v),
+          data_or_null(shared.collapse),
+          data_or_null(shared.sinks),
+          data_or_null(shared.mode_weights),
+          data_or_null(sequence.block_weights)};
 }
 
 }  // namespace
@@ -121,17 +130,20 @@ void backward_by_oracle(const Problem& problem, const Shapes& shapes, const Atte
     round_sequence(std::exchange(share.query, {}), gradients.query, shapes.query, b);
     round_sequence(std::exchange(share.key, {}), gradients.key, shapes.key, b);
     round_sequence(std::exchange(share.value, {}), gradients.value, shapes.value, b);
+    round_sequence(std::exchange(share.block_weights, {}), gradients.block_weights, shapes.block_weights, b);
   });
   // In the order of sequences, whoever computed them.
   reference::Gradients total = reference::zero_shared(
       problem, {nullptr, nullptr, nullptr, data_or_null(shared.alpha_q), data_or_null(shared.alpha_k),
-                data_or_null(shared.alpha_v), data_or_null(shared.collapse), data_or_null(shared.sinks)});
+                data_or_null(shared.alpha_v), data_or_null(shared.collapse), data_or_null(shared.sinks),
+                data_or_null(shared.mode_weights), nullptr});
   for (const reference::Gradients& share : shares) reference::add_shared(total, share);
   round(total.alpha_q, gradients.alpha_q, shapes.alpha_q);
   round(total.alpha_k, gradients.alpha_k, shapes.alpha_kv);
   round(total.alpha_v, gradients.alpha_v, shapes.alpha_kv);
   round(total.collapse, gradients.collapse, shapes.collapse);
   round(total.sinks, gradients.sinks, shapes.sinks);
+  round(total.mode_weights, gradients.mode_weights, shapes.mode_weights);
 }
 
 }  // namespace iha::core

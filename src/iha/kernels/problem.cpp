@@ -37,6 +37,7 @@ void check_patterns(const Problem& problem, std::string_view name) {
   check(count == problem.query_heads, name, ": ", count, " patterns for ", problem.query_heads,
         " query heads, expected one a head");
   for (const Pattern& pattern : problem.patterns) check(pattern, name);
+  dynamic_block(problem.patterns, name);
 }
 
 void check_rope(const Problem& problem, std::string_view name) {
@@ -113,6 +114,24 @@ void check_dropout(const Problem& problem, std::string_view name) {
 
 }  // namespace
 
+int64_t Problem::block() const {
+  for (const Pattern& pattern : patterns) {
+    if (pattern.dynamic()) return pattern.block;
+  }
+  return 0;
+}
+
+int64_t Problem::key_blocks() const {
+  const int64_t size = block();
+  return size == 0 ? 0 : keys / size + (keys % size == 0 ? 0 : 1);
+}
+
+void check_weight(double weight, std::string_view operator_name, std::string_view what) {
+  if (is_weight(weight)) return;
+  fail(operator_name, ": a value of ", what, " is ", std::isnan(weight) ? std::string("NaN") : text(weight),
+       ", expected a finite number of at least 0");
+}
+
 void check(const Problem& problem, std::string_view operator_name) {
   check_sizes(problem, operator_name);
   check_patterns(problem, operator_name);
@@ -135,10 +154,19 @@ Visibility::Visibility(const Problem& problem) : problem_(problem), rank_(proble
   }
 }
 
-bool Visibility::operator()(int64_t b, int64_t h, int64_t i, int64_t p, int64_t j, int64_t r) const {
-  if (j >= problem_.keys_of(b)) return false;
-  if (problem_.layout == Layout::kParallel && r != p) return false;
+uint32_t Visibility::candidates(int64_t b, int64_t h, int64_t i, int64_t p, int64_t j, int64_t r) const {
+  if (j >= problem_.keys_of(b)) return 0;
+  if (problem_.layout == Layout::kParallel && r != p) return 0;
   const Pattern& pattern = problem_.patterns[h];
+  if (!pattern.learned()) return shows(pattern, b, i, p, j, r) ? 1 : 0;
+  uint32_t bits = 0;
+  for (std::size_t m = 0; m < pattern.candidates.size(); ++m) {
+    if (shows(pattern.candidates[m], b, i, p, j, r)) bits |= uint32_t{1} << m;
+  }
+  return bits;
+}
+
+bool Visibility::shows(const Pattern& pattern, int64_t b, int64_t i, int64_t p, int64_t j, int64_t r) const {
   const int64_t position = problem_.query_offset[b] + i;
   int64_t rank = j;
   if (!problem_.documents.empty()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +34,26 @@ struct Problem {
 
   int64_t group() const { return key_heads == 0 ? 1 : query_heads / key_heads; }
   int64_t keys_of(int64_t b) const { return key_lengths.empty() ? keys : key_lengths[b]; }
+  // M of the mode weights [query_heads, M]; 0 without learned heads.
+  int64_t modes() const { return most_candidates(patterns); }
+  // Keys a block of the dynamic heads, and blocks of the keys: block weights are [batch, query_heads,
+  // queries, key_blocks]. 0 without dynamic heads.
+  int64_t block() const;
+  int64_t key_blocks() const;
+  bool weighted() const { return modes() > 0 || block() > 0; }
 };
+
+// Weights on what learned and dynamic heads see: w < 0, NaN and infinity are refused, what is below the
+// smallest normal float32 counts as 0, and what has weight 0 is not visible.
+constexpr double kSmallestWeight = std::numeric_limits<float>::min();
+inline double counted_weight(double weight) {
+  return weight < kSmallestWeight ? 0 : weight;
+}
+inline bool is_weight(double weight) {
+  return weight >= 0 && weight <= std::numeric_limits<double>::max();
+}
+// Throws std::invalid_argument, naming `operator_name`, for a weight of array `what` that is refused.
+void check_weight(double weight, std::string_view operator_name, std::string_view what);
 
 // Throws std::invalid_argument, naming `operator_name`, for anything the formulas do not define: sizes below
 // 0, P < 1, query heads no multiple of key heads, patterns that do not fit, offsets with which |position| * P
@@ -41,15 +61,21 @@ struct Problem {
 // 1], a scale not finite.
 void check(const Problem& problem, std::string_view operator_name);
 
-// The whole rule of who sees whom: pseudo-query (i, p) of head h in sequence b and pseudo-key (j, r). Made
-// for the oracle and tests; O(1) a pair but for `first` with documents, whose ranks are counted once in the
-// constructor.
+// The whole rule of who sees whom: pseudo-query (i, p) of head h in sequence b and pseudo-key (j, r), before
+// weights hide what has weight 0. Made for the oracle and tests; O(1) a pair but for `first` with documents,
+// whose ranks are counted once in the constructor.
 class Visibility {
  public:
   explicit Visibility(const Problem& problem);
-  bool operator()(int64_t b, int64_t h, int64_t i, int64_t p, int64_t j, int64_t r) const;
+  bool operator()(int64_t b, int64_t h, int64_t i, int64_t p, int64_t j, int64_t r) const {
+    return candidates(b, h, i, p, j, r) != 0;
+  }
+  // Bit m: candidate m of a learned head shows it. Bit 0 alone for other heads.
+  uint32_t candidates(int64_t b, int64_t h, int64_t i, int64_t p, int64_t j, int64_t r) const;
 
  private:
+  bool shows(const Pattern& pattern, int64_t b, int64_t i, int64_t p, int64_t j, int64_t r) const;
+
   const Problem& problem_;
   std::vector<int64_t> rank_;  // [batch * keys]: how many tokens of the same document come before
 };

@@ -57,8 +57,8 @@ void check_shape(const at::Tensor& tensor, const Shape& expected, std::string_vi
 }
 
 void check_dtypes(const Arguments& arguments, std::string_view name) {
-  static constexpr const char* kNames[] = {"query",   "key",     "value",    "alpha_q",
-                                           "alpha_k", "alpha_v", "collapse", "sinks"};
+  static constexpr const char* kNames[] = {"query",   "key",      "value", "alpha_q",      "alpha_k",
+                                           "alpha_v", "collapse", "sinks", "mode_weights", "block_weights"};
   const at::ScalarType dtype = arguments.query().scalar_type();
   TORCH_CHECK_VALUE(
       dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, name,
@@ -129,6 +129,59 @@ void check_weights(const Arguments& arguments, std::string_view name) {
   }
   const at::Tensor& sinks = arguments.inputs[kSinks];
   if (sinks.defined()) check_shape(sinks, {query_heads}, name, "sinks", "[query heads]");
+}
+
+void check_presence(const at::Tensor& tensor, bool needed, std::string_view name, std::string_view what,
+                    std::string_view heads) {
+  TORCH_CHECK_VALUE(tensor.defined() || !needed, name, ": ", what, " is None, expected a tensor for the ",
+                    heads, " heads of patterns");
+  TORCH_CHECK_VALUE(!tensor.defined() || needed, name, ": ", what, " is given, expected None without ", heads,
+                    " heads in patterns");
+}
+
+// Mode and block weights, as far as shapes go.
+void check_pair_weights(const Arguments& arguments, std::string_view name) {
+  const c10::SymInt heads = arguments.query().sym_size(1);
+  const std::vector<Pattern> patterns =
+      parse_heads(arguments.patterns, heads.guard_int(__FILE__, __LINE__), name);
+  const at::Tensor &modes = arguments.inputs[kModeWeights], &blocks = arguments.inputs[kBlockWeights];
+  const int64_t candidates = most_candidates(patterns), block = dynamic_block(patterns, name);
+  check_presence(modes, candidates > 0, name, "mode_weights", "learned");
+  check_presence(blocks, block > 0, name, "block_weights", "dynamic");
+  if (modes.defined()) {
+    check_shape(modes, {heads, candidates}, name, "mode_weights", "[query heads, most candidates of a head]");
+  }
+  if (blocks.defined()) {
+    const c10::SymInt count = (arguments.key().sym_size(2) + (block - 1)) / block;
+    check_shape(blocks, {arguments.query().sym_size(0), heads, arguments.query().sym_size(2), count}, name,
+                "block_weights", "[batch, query heads, queries, blocks of keys]");
+  }
+}
+
+void check_range(const at::Tensor& weights, std::string_view name, std::string_view what) {
+  if (weights.numel() == 0) return;
+  const auto [least, most] = at::aminmax(weights);  // NaN reaches both
+  check_weight(least.item<double>(), name, what);
+  check_weight(most.item<double>(), name, what);
+}
+
+// The values that heads read. Throws std::invalid_argument.
+void check_weight_values(const Arguments& arguments, const Problem& problem, std::string_view name) {
+  std::vector<int64_t> dynamic;
+  for (int64_t h = 0; h < problem.query_heads; ++h) {
+    const Pattern& pattern = problem.patterns[h];
+    const auto count = static_cast<int64_t>(pattern.candidates.size());
+    if (count > 0) {
+      check_range(arguments.inputs[kModeWeights].select(0, h).narrow(0, 0, count), name, "mode_weights");
+    }
+    if (pattern.dynamic()) dynamic.push_back(h);
+  }
+  const at::Tensor& blocks = arguments.inputs[kBlockWeights];
+  if (static_cast<int64_t>(dynamic.size()) == problem.query_heads) {
+    if (blocks.defined()) check_range(blocks, name, "block_weights");
+    return;
+  }
+  for (const int64_t h : dynamic) check_range(blocks.select(1, h), name, "block_weights");
 }
 
 void check_integers(const at::Tensor& tensor, std::string_view name, std::string_view what) {
@@ -275,7 +328,7 @@ void check_arguments(const Arguments& arguments, std::string_view name) {
                     *arguments.scale, ", expected a finite number");
   TORCH_CHECK_VALUE(arguments.dropout_p >= 0 && arguments.dropout_p <= 1, name, ": dropout_p is ",
                     arguments.dropout_p, ", expected 0 to 1");
-  parse_heads(arguments.patterns, arguments.query().sym_size(1).guard_int(__FILE__, __LINE__), name);
+  check_pair_weights(arguments, name);
 }
 
 void check_upstream(const Upstream& upstream, const Arguments& arguments, std::string_view name) {
@@ -328,7 +381,10 @@ Problem make_problem(const Arguments& arguments, std::string_view name) {
   if (arguments.dropout_seed.defined()) {
     problem.dropout_seed = static_cast<uint64_t>(arguments.dropout_seed.item<int64_t>());
   }
-  with_value_errors([&] { check(problem, name); });
+  with_value_errors([&] {
+    check(problem, name);
+    check_weight_values(arguments, problem, name);
+  });
   return problem;
 }
 

@@ -18,7 +18,19 @@
 namespace iha::ops {
 
 // The differentiable inputs, in the order of the schema.
-enum Input { kQuery, kKey, kValue, kAlphaQ, kAlphaK, kAlphaV, kCollapse, kSinks, kInputCount };
+enum Input {
+  kQuery,
+  kKey,
+  kValue,
+  kAlphaQ,
+  kAlphaK,
+  kAlphaV,
+  kCollapse,
+  kSinks,
+  kModeWeights,
+  kBlockWeights,
+  kInputCount
+};
 using Inputs = std::array<at::Tensor, kInputCount>;  // undefined: absent
 
 struct Arguments {
@@ -99,8 +111,8 @@ at::ScalarType parts_type(at::ScalarType dtype, Want want);
 void check_arguments(const Arguments& arguments, std::string_view name);
 // The shapes of what the backward pass gets. Throws c10::ValueError.
 void check_upstream(const Upstream& upstream, const Arguments& arguments, std::string_view name);
-// The call without its tensors, after check_arguments, and checked itself, values of offsets, lengths and
-// documents included. Throws c10::ValueError.
+// The call without its tensors, after check_arguments, and checked itself, values of offsets, lengths,
+// documents and weights included. Throws c10::ValueError.
 Problem make_problem(const Arguments& arguments, std::string_view name);
 // Parses one head's or all heads' patterns for `heads` query heads. Throws c10::ValueError.
 std::vector<Pattern> parse_heads(const std::string& patterns, int64_t heads, std::string_view name);

@@ -44,8 +44,8 @@ void read_shared(StackReader& reader, std::string_view name, Arguments& argument
   const double softcap = reader.next().toDouble();
   TORCH_CHECK_VALUE(softcap == 0, name, ": softcap is ", softcap, ", expected 0 (it is not supported yet)");
   refuse(reader, name, "bias");
-  refuse(reader, name, "mode_weights");
-  refuse(reader, name, "block_weights");
+  arguments.inputs[kModeWeights] = reader.tensor();
+  arguments.inputs[kBlockWeights] = reader.tensor();
 }
 
 // The seed as a tensor that inner operators read: what the caller gave, else drawn by a torch operation,
@@ -70,13 +70,14 @@ Arguments read_attention(const torch::jit::Stack& stack, size_t count, std::stri
 }
 
 // Whether the backward pass wants parts of its own. A plain call's output serves as well, as in torch's own
-// attention; but where it is rounded to 16 bits, the gradients of mixing weights and sinks, small differences
-// of large sums, would lose more than their inputs have.
+// attention; but where it is rounded to 16 bits, the gradients of weights and sinks, small differences of
+// large sums, would lose more than their inputs have.
 bool keeps_parts(const Arguments& arguments) {
   if (!arguments.plain()) return true;
   const auto& inputs = arguments.inputs;
-  const bool sums = inputs[kAlphaQ].defined() || inputs[kAlphaK].defined() || inputs[kAlphaV].defined() ||
-                    inputs[kSinks].defined();
+  const auto present = [&](Input input) { return inputs[input].defined(); };
+  const bool sums = present(kAlphaQ) || present(kAlphaK) || present(kAlphaV) || present(kSinks) ||
+                    present(kModeWeights) || present(kBlockWeights);
   const at::ScalarType dtype = arguments.query().scalar_type();
   return sums && accumulate_type(dtype) != dtype;
 }
@@ -134,7 +135,8 @@ void push_shared(torch::jit::Stack& stack, const AttentionOptions& options) {
                    value_of(options.rope_freqs), options.rope_style, options.scale,
                    value_of(options.query_offset), c10::IValue(), value_of(options.key_lengths),
                    value_of(options.documents), c10::IValue(), value_of(options.sinks), c10::IValue(),
-                   c10::IValue(), 1e-6, 0.0, c10::IValue(), c10::IValue(), c10::IValue());
+                   c10::IValue(), 1e-6, 0.0, c10::IValue(), value_of(options.mode_weights),
+                   value_of(options.block_weights));
 }
 
 torch::jit::Stack attention_stack(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

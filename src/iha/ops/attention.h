@@ -24,13 +24,15 @@ struct AttentionOptions {
   std::string order = "flat";                         // or "token"
   std::string rope = "none";                          // or "token", "virtual"
   double rope_theta = 10000.0;
-  std::optional<at::Tensor> rope_freqs = std::nullopt;    // [r/2] radians per position
-  std::string rope_style = "half";                        // or "adjacent"
-  std::optional<double> scale = std::nullopt;             // default 1 / sqrt(d)
-  std::optional<at::Tensor> query_offset = std::nullopt;  // int64, one element or [B]; default Nk - Nq
-  std::optional<at::Tensor> key_lengths = std::nullopt;   // int64 [B]
-  std::optional<at::Tensor> documents = std::nullopt;     // int64 [B, Nk]
-  std::optional<at::Tensor> sinks = std::nullopt;         // [Hq]
+  std::optional<at::Tensor> rope_freqs = std::nullopt;     // [r/2] radians per position
+  std::string rope_style = "half";                         // or "adjacent"
+  std::optional<double> scale = std::nullopt;              // default 1 / sqrt(d)
+  std::optional<at::Tensor> query_offset = std::nullopt;   // int64, one element or [B]; default Nk - Nq
+  std::optional<at::Tensor> key_lengths = std::nullopt;    // int64 [B]
+  std::optional<at::Tensor> documents = std::nullopt;      // int64 [B, Nk]
+  std::optional<at::Tensor> sinks = std::nullopt;          // [Hq]
+  std::optional<at::Tensor> mode_weights = std::nullopt;   // [Hq, M], for learned heads
+  std::optional<at::Tensor> block_weights = std::nullopt;  // [B, Hq, Nq, ceil(Nk / B_)], for dynamic heads
   double dropout_p = 0.0;
   std::optional<int64_t> dropout_seed = std::nullopt;  // default: drawn from torch's generator
 };

@@ -35,6 +35,13 @@ HeadGroup make_group(const Pattern& pattern, std::vector<int64_t> query_heads, i
   return result;
 }
 
+// What reaches as far as any of a learned pattern's candidates.
+Pattern reach_of(const Pattern& pattern) {
+  Pattern reach{.left = pattern.left, .right = pattern.right};
+  for (const Pattern& candidate : pattern.candidates) reach.first = std::max(reach.first, candidate.first);
+  return pattern.learned() ? reach : pattern;
+}
+
 // The slice's tokens that lie in [low, high].
 Slice within(Slice slice, int64_t low, int64_t high) {
   const int64_t skip = low <= slice.begin ? 0 : (low - slice.begin - 1) / slice.step + 1;
@@ -136,10 +143,11 @@ std::vector<Block> Blocks::blocks(const HeadGroup& group) const {
 void Blocks::add_blocks(const HeadGroup& group, Slice queries, int64_t key_step,
                         std::vector<Block>& blocks) const {
   const int64_t rows = queries_per_block(group);
+  const Pattern reach = reach_of(group.pattern);
   for (int64_t begin = 0; begin < queries.count; begin += rows) {
     const Slice part{queries.begin + begin * queries.step, queries.step,
                      std::min(rows, queries.count - begin)};
-    blocks.push_back({part, reachable_keys(group.pattern, part, key_step)});
+    blocks.push_back({part, reachable_keys(reach, part, key_step)});
   }
 }
 

@@ -42,8 +42,8 @@ struct Block {
 // Bool tensors that broadcast against scores [B, heads, rows, columns] of a block; rows and columns are
 // pseudo-tokens.
 struct BlockMask {
-  at::Tensor hidden;  // [B or 1, 1, rows, columns]; undefined: everything is visible
-  at::Tensor empty;   // [B or 1, 1, rows, 1]: rows that see nothing; undefined: none
+  at::Tensor hidden;  // [B or 1, heads or 1, rows, columns]; undefined: everything is visible
+  at::Tensor empty;   // [B or 1, heads or 1, rows, 1]: rows that see nothing; undefined: none
 };
 
 class Blocks {
@@ -54,7 +54,7 @@ class Blocks {
   const std::vector<HeadGroup>& groups() const { return groups_; }
   // The blocks of one group, covering every query once. Blocks whose queries see nothing have no keys.
   std::vector<Block> blocks(const HeadGroup& group) const;
-  // Of a block that has keys.
+  // Of a block that has keys, by the group's pattern, which is not a learned one.
   BlockMask mask(const HeadGroup& group, const Block& block, at::Device device) const;
   // 0 for a dropped weight, 1 / (1 - p) for a kept one: [B, heads of the group, rows, columns].
   at::Tensor dropout(const HeadGroup& group, const Block& block, at::TensorOptions options) const;

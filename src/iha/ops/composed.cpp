@@ -6,21 +6,23 @@
 
 #include "iha/ops/composed_parts.h"
 #include "iha/ops/linear_maps.h"
+#include "iha/ops/pair_weights.h"
 
 namespace iha::ops {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The softmax of one block, in place: scores become weights times l, with
+// The softmax of one block, in place: scores, to which ln w is added, become weights times l, with
 //   m = max(max_j s_j, sink)   w_j = exp(s_j - m)   l = sum_j w_j + exp(sink - m)   lse = m + log l.
 struct Softmax {
   at::Tensor total;  // l [B, heads, rows, 1]; 0 where nothing is seen
   at::Tensor lse;    // the same shape
 };
 
-Softmax softmax_in_place(const at::Tensor& scores, const at::Tensor& hidden, const at::Tensor& sinks) {
-  if (hidden.defined()) scores.masked_fill_(hidden, -kInfinity);
+Softmax softmax_in_place(const at::Tensor& scores, const BlockWeights& weights, const at::Tensor& sinks) {
+  if (weights.weights.defined()) scores.add_(weights.weights.log());
+  if (weights.mask.hidden.defined()) scores.masked_fill_(weights.mask.hidden, -kInfinity);
   at::Tensor largest = scores.amax(-1, true);
   if (sinks.defined()) largest = at::maximum(largest, sinks);
   largest.masked_fill_(largest == -kInfinity, 0);
@@ -51,7 +53,7 @@ Core empty_core(const PseudoHeads& pseudo, const at::Tensor& sinks) {
 }
 
 void attend(const PseudoHeads& pseudo, const at::Tensor& sinks, const Problem& problem, const Blocks& plan,
-            const HeadGroup& group, const Core& core) {
+            const PairWeights& pair_weights, const HeadGroup& group, const Core& core) {
   const int64_t batch = problem.batch, heads = static_cast<int64_t>(group.query_heads.size());
   const at::Tensor query = take_heads(pseudo.query, 1, group.query_heads),
                    key = take_heads(pseudo.key, 1, group.key_heads),
@@ -62,11 +64,11 @@ void attend(const PseudoHeads& pseudo, const at::Tensor& sinks, const Problem& p
     if (block.key_count() == 0) continue;
     const BlockScores scores =
         block_scores(take_rows(query, block.queries, group.fold), take_keys(key, block.keys), batch, heads);
-    const at::Tensor hidden = plan.mask(group, block, query.device()).hidden;
-    const Softmax softmax = softmax_in_place(scores.by_head, hidden, own_sinks);
+    const BlockWeights weights = pair_weights.of(group, block);
+    const Softmax softmax = softmax_in_place(scores.by_head, weights, own_sinks);
     if (problem.dropout_p > 0) scores.by_head.mul_(plan.dropout(group, block, query.options()));
-    const at::Tensor sums =
-        masked_product(scores.scores, take_keys(value, block.keys), product_mask(hidden, scores));
+    const at::Tensor sums = masked_product(scores.scores, take_keys(value, block.keys),
+                                           product_mask(weights.mask.hidden, scores));
     const at::Tensor total = at::where(softmax.total == 0, 1, softmax.total);
     put_rows(core.out, group.query_heads, block.queries,
              sums.view({batch, heads, total.size(2), sums.size(-1)}).div_(total));
@@ -83,7 +85,10 @@ Results composed_forward(const Arguments& arguments, const Problem& problem, Wan
   const Core core = empty_core(pseudo, sinks);
   if (core.lse.numel() > 0) {
     const Blocks plan(problem);
-    for (const HeadGroup& group : plan.groups()) attend(pseudo, sinks, problem, plan, group, core);
+    const PairWeights pair_weights(arguments, problem, plan);
+    for (const HeadGroup& group : plan.groups()) {
+      attend(pseudo, sinks, problem, plan, pair_weights, group, core);
+    }
   }
   const at::Tensor parts = to_parts(core.out, problem);
   Results results;
@@ -99,6 +104,7 @@ at::Tensor composed_weights(const Arguments& arguments, const Problem& problem, 
   const PseudoHeads pseudo = make_pseudo_heads(arguments, problem);
   const at::Tensor sinks = sinks_of_heads(arguments, problem);
   const Blocks plan(problem);
+  const PairWeights pair_weights(arguments, problem, plan);
   const Heads& sizes = plan.heads();
   const int64_t s = sizes.pseudo_tokens, count = rows.numel(), keys = problem.keys;
   const at::Tensor result =
@@ -113,9 +119,8 @@ at::Tensor composed_weights(const Arguments& arguments, const Problem& problem, 
       const Block block{{host_rows.const_data_ptr<int64_t>()[r], 1, 1}, {{0, 1, keys}}};
       const BlockScores scores = block_scores(take_rows(query, block.queries, group.fold),
                                               take_keys(key, block.keys), problem.batch, heads);
-      const BlockMask mask = plan.mask(group, block, query.device());
       const Softmax softmax = softmax_in_place(
-          scores.by_head, mask.hidden,
+          scores.by_head, pair_weights.of(group, block),
           sinks.defined() ? take_heads(sinks, 0, group.query_heads).view({1, heads, 1, 1}) : sinks);
       scores.by_head.div_(at::where(softmax.total == 0, 1, softmax.total));
       put_rows(result.flatten(4), group.query_heads, {r, 1, 1}, scores.by_head);

@@ -1,6 +1,6 @@
 // Gradients of `composed`, block by block: weights are computed again from lse, nothing of the size of the
-// scores is kept. With weights w = exp(s - lse), dropout factors m, upstream gradients g of the parts o and e
-// of lse:
+// scores is kept. With weights w = exp(s - lse), where s includes the bias of weighted pairs, dropout factors
+// m, upstream gradients g of the parts o and e of lse:
 //   dw = m (g v^T)    delta = g . o - e    ds = w (dw - delta)    dv += (w m)^T g    dq = ds k    dk += ds^T
 //   q
 // and for the sink, a score without a value: dsink = - sum over rows that see a key of exp(sink - lse) delta.
@@ -11,6 +11,7 @@
 #include "iha/ops/composed.h"
 #include "iha/ops/composed_parts.h"
 #include "iha/ops/linear_maps.h"
+#include "iha/ops/pair_weights.h"
 
 namespace iha::ops {
 namespace {
@@ -34,12 +35,14 @@ struct Core {
   const at::Tensor& sinks;
   const Problem& problem;
   const Blocks& plan;
+  PairWeights& pair_weights;
 };
 
 void block_backward(const Core& core, const HeadGroup& group, const Block& block,
                     const CoreGradients& gradients) {
   const int64_t batch = core.problem.batch, heads = static_cast<int64_t>(group.query_heads.size());
-  const BlockMask mask = core.plan.mask(group, block, core.pseudo.query.device());
+  const BlockWeights pair_weights = core.pair_weights.of(group, block);
+  const BlockMask& mask = pair_weights.mask;
   const auto queries = [&](const at::Tensor& x) {
     return take_rows(take_heads(x, 1, group.query_heads), block.queries, group.fold);
   };
@@ -58,6 +61,7 @@ void block_backward(const Core& core, const HeadGroup& group, const Block& block
   const at::Tensor lse = queries(core.rows.lse);
 
   const BlockScores weights = block_scores(query, key, batch, heads);
+  if (pair_weights.weights.defined()) weights.by_head.add_(pair_weights.weights.log());
   weights.scores.sub_(lse).exp_();
   if (mask.hidden.defined()) weights.by_head.masked_fill_(mask.hidden, 0);
   const BlockScores grad = block_scores(grad_out, keys(core.pseudo.value), batch, heads);
@@ -73,6 +77,7 @@ void block_backward(const Core& core, const HeadGroup& group, const Block& block
               masked_product(dropped.transpose(1, 2), grad_out, hidden_from_keys));
   grad.scores.sub_(delta).mul_(weights.scores);
   if (mask.hidden.defined()) grad.by_head.masked_fill_(mask.hidden, 0);
+  core.pair_weights.add_gradient(group, block, pair_weights, grad.by_head);
   put_rows(gradients.query, group.query_heads, block.queries, masked_product(grad.scores, key, hidden));
   add_to_keys(gradients.key, group.key_heads, block.keys,
               masked_product(grad.scores.transpose(1, 2), query, hidden_from_keys));
@@ -85,14 +90,13 @@ void block_backward(const Core& core, const HeadGroup& group, const Block& block
 }
 
 CoreGradients core_backward(const PseudoHeads& pseudo, const Rows& rows, const at::Tensor& sinks,
-                            const Problem& problem) {
+                            const Problem& problem, const Blocks& plan, PairWeights& pair_weights) {
   CoreGradients gradients{at::zeros_like(pseudo.query, at::MemoryFormat::Contiguous),
                           at::zeros_like(pseudo.key, at::MemoryFormat::Contiguous),
                           at::zeros_like(pseudo.value, at::MemoryFormat::Contiguous),
                           sinks.defined() ? at::zeros_like(rows.lse) : at::Tensor()};
   if (rows.lse.numel() == 0) return gradients;
-  const Blocks plan(problem);
-  const Core core{pseudo, rows, sinks, problem, plan};
+  const Core core{pseudo, rows, sinks, problem, plan, pair_weights};
   for (const HeadGroup& group : plan.groups()) {
     for (const Block& block : plan.blocks(group)) {
       if (block.key_count() > 0) block_backward(core, group, block, gradients);
@@ -144,8 +148,10 @@ Inputs composed_backward(const Arguments& arguments, const Problem& problem, con
   Inputs result;
   const auto [grad_parts, grad_collapse] =
       parts_gradients(arguments, problem, upstream, parts, wanted[kCollapse]);
-  const CoreGradients core =
-      core_backward(pseudo, make_rows(problem, upstream, parts, grad_parts), sinks, problem);
+  const Blocks plan(problem);
+  PairWeights pair_weights(arguments, problem, plan);
+  const CoreGradients core = core_backward(pseudo, make_rows(problem, upstream, parts, grad_parts), sinks,
+                                           problem, plan, pair_weights);
 
   const at::Tensor query = turn(core.query.mul(problem.scale), offsets_of(problem), problem, -1);
   const at::Tensor key = turn(core.key, {0}, problem, -1);
@@ -165,6 +171,8 @@ Inputs composed_backward(const Arguments& arguments, const Problem& problem, con
         by_head.reshape({problem.query_heads, by_head.numel() / std::max<int64_t>(1, problem.query_heads)}),
         1);
   }
+  if (wanted[kModeWeights]) result[kModeWeights] = pair_weights.mode_gradient();
+  if (wanted[kBlockWeights]) result[kBlockWeights] = pair_weights.block_gradient();
   for (int input = kAlphaQ; input < kInputCount; ++input) {
     if (result[input].defined())
       result[input] = result[input].to(arguments.inputs[input].scalar_type()).contiguous();

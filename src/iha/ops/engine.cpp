@@ -43,8 +43,10 @@ core::MutableArray written(const at::Tensor& tensor) {
 }
 
 core::AttentionInputs read(const Inputs& inputs) {
-  return {read(inputs[kQuery]),  read(inputs[kKey]),    read(inputs[kValue]),    read(inputs[kAlphaQ]),
-          read(inputs[kAlphaK]), read(inputs[kAlphaV]), read(inputs[kCollapse]), read(inputs[kSinks])};
+  return {read(inputs[kQuery]),       read(inputs[kKey]),    read(inputs[kValue]),
+          read(inputs[kAlphaQ]),      read(inputs[kAlphaK]), read(inputs[kAlphaV]),
+          read(inputs[kCollapse]),    read(inputs[kSinks]),  read(inputs[kModeWeights]),
+          read(inputs[kBlockWeights])};
 }
 
 // [B, heads, tokens, width] over memory in the order [B, tokens, heads, width].
@@ -135,7 +137,8 @@ Inputs engine_backward(const Arguments& arguments, const Problem& problem, const
         {read(parts), read(upstream.lse), read(grad_out), read(grad_parts), read(grad_lse)},
         {written(gradients[kQuery]), written(gradients[kKey]), written(gradients[kValue]),
          written(gradients[kAlphaQ]), written(gradients[kAlphaK]), written(gradients[kAlphaV]),
-         written(gradients[kCollapse]), written(gradients[kSinks])},
+         written(gradients[kCollapse]), written(gradients[kSinks]), written(gradients[kModeWeights]),
+         written(gradients[kBlockWeights])},
         torch_threads());
   });
   return gradients;

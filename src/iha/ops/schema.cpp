@@ -25,7 +25,8 @@ const std::string kAttention =
 const std::string kInner =
     "Tensor query, Tensor key, Tensor? value, Tensor? alpha_q, Tensor? alpha_k, Tensor? alpha_v, Tensor? "
     "collapse, "
-    "Tensor? sinks, Tensor? rope_freqs, Tensor? query_offset, Tensor? key_lengths, Tensor? documents, "
+    "Tensor? sinks, Tensor? mode_weights, Tensor? block_weights, Tensor? rope_freqs, Tensor? query_offset, "
+    "Tensor? key_lengths, Tensor? documents, "
     "Tensor? dropout_seed, str patterns, str layout, str order, str rope, float rope_theta, str rope_style, "
     "float? scale, float dropout_p";
 
@@ -44,9 +45,9 @@ TORCH_LIBRARY(iha, m) {
          ", bool want_out, bool want_parts) -> (Tensor out, Tensor parts, Tensor lse)");
   define("_backward(Tensor? grad_out, Tensor? grad_parts, Tensor? grad_lse, Tensor parts, Tensor lse, " +
          kInner +
-         ", bool[8] wanted) -> (Tensor query, Tensor key, Tensor value, Tensor alpha_q, Tensor alpha_k, "
+         ", bool[10] wanted) -> (Tensor query, Tensor key, Tensor value, Tensor alpha_q, Tensor alpha_k, "
          "Tensor alpha_v, "
-         "Tensor collapse, Tensor sinks)");
+         "Tensor collapse, Tensor sinks, Tensor mode_weights, Tensor block_weights)");
   define("_weights(Tensor rows, " + kInner + ") -> Tensor");
 }
 

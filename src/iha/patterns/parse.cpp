@@ -13,7 +13,7 @@ namespace {
 // A mode's name, the letters of its arguments, how these make a pattern. The builders check the values.
 struct Mode {
   std::string_view name;
-  std::string_view arguments;  // "", "W", "LR", "K", "C": one letter an argument, as in the grammar
+  std::string_view arguments;  // "", "W", "LR", "K", "C", "BK": one letter an argument, as in the grammar
   Pattern (*build)(const std::array<int64_t, 2>& values);
 };
 
@@ -31,11 +31,14 @@ constexpr std::array kModes{
     Mode{"causal_every", "K", [](const Values& v) { return causal_every(v[0]); }},
     Mode{"chunked", "C", [](const Values& v) { return chunked(v[0]); }},
     Mode{"causal_chunked", "C", [](const Values& v) { return causal_chunked(v[0]); }},
+    Mode{"dynamic", "BK", [](const Values& v) { return dynamic(v[0], v[1]); }},
+    Mode{"causal_dynamic", "BK", [](const Values& v) { return causal_dynamic(v[0], v[1]); }},
 };
+constexpr std::string_view kLearned = "learned";  // its arguments are modes
 
-// Steps and chunks are at least 1, windows at least 0.
+// Steps, chunks, blocks and their number are at least 1, windows at least 0.
 int64_t least_value(char argument) {
-  return argument == 'K' || argument == 'C' ? 1 : 0;
+  return argument == 'K' || argument == 'C' || argument == 'B' ? 1 : 0;
 }
 
 bool is_digit(char c) {
@@ -52,7 +55,7 @@ std::string form(const Mode& mode) {
 std::string all_forms() {
   std::string result;
   for (const Mode& mode : kModes) result += (result.empty() ? "" : ", ") + form(mode);
-  return result;
+  return result + ", learned(MODE|MODE...)";
 }
 
 // Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
@@ -75,21 +78,23 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // The mode a misspelt `word` most likely meant: one slip in six letters, two in seven ("local" is not
-// "global", but "chunk" is "chunked"), three in eleven. Null if there is none.
-const Mode* nearest_mode(std::string_view word) {
+// "global", but "chunk" is "chunked"), three in eleven. Empty if there is none.
+std::string_view nearest_mode(std::string_view word) {
   constexpr std::size_t kLongest = 32;  // of a word worth comparing; the longest mode has 14 letters
-  if (word.size() > kLongest) return nullptr;
+  if (word.size() > kLongest) return {};
   std::string lower(word);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  const Mode* nearest = nullptr;
+  std::string_view nearest;
   std::size_t least = 0;
-  for (const Mode& mode : kModes) {
-    const std::size_t distance = edit_distance(lower, mode.name);
-    if (distance * 4 <= mode.name.size() + 1 && (nearest == nullptr || distance < least)) {
-      nearest = &mode;
+  const auto compare = [&](std::string_view name) {
+    const std::size_t distance = edit_distance(lower, name);
+    if (distance * 4 <= name.size() + 1 && (nearest.empty() || distance < least)) {
+      nearest = name;
       least = distance;
     }
-  }
+  };
+  for (const Mode& mode : kModes) compare(mode.name);
+  compare(kLearned);
   return nearest;
 }
 
@@ -120,6 +125,7 @@ class Parser {
     do {
       counted = entry(heads);
     } while (take(','));
+    dynamic_block(heads, function_);
     expect_end(counted ? R"("," or the end)" : R"("*count", "+first:S", "," or the end)");
     if (heads.size() == 1 && !counted) return heads.front();
     return heads;
@@ -151,6 +157,8 @@ class Parser {
   }
 
   Pattern mode_with_modifier() {
+    const std::size_t start = at_;
+    if (word() == kLearned) return learned_mode();
     const Mode& mode = mode_name();
     Values values{};
     for (std::size_t k = 0; k < mode.arguments.size(); ++k) {
@@ -158,6 +166,10 @@ class Parser {
       values[k] = number(text(mode.arguments[k], " of ", form(mode)), least_value(mode.arguments[k]));
     }
     Pattern pattern = mode.build(values);
+    if (in_learned_ && pattern.dynamic()) fail_at(start, "a candidate that is not dynamic");
+    if (pattern.dynamic() && at_ < text_.size() && text_[at_] == '+') {
+      fail_at(at_, "no modifier: a dynamic head weighs whole blocks");
+    }
     if (take('+')) {
       constexpr std::string_view kFirst = "first";
       if (text_.substr(at_, kFirst.size()) != kFirst) fail_at(at_, R"("first:S" after "+")");
@@ -168,20 +180,43 @@ class Parser {
     return pattern;
   }
 
+  // "learned(" mode { "|" mode } ")"
+  Pattern learned_mode() {
+    if (in_learned_) fail_at(at_, "a candidate that is not learned");
+    at_ += kLearned.size();
+    if (!take('(')) fail_at(at_, "\"(\", as in learned(global|sliding:64)");
+    in_learned_ = true;
+    std::vector<Pattern> candidates;
+    do {
+      if (static_cast<int64_t>(candidates.size()) == Pattern::kMaxCandidates) {
+        fail_at(at_, text("at most ", Pattern::kMaxCandidates, " candidates"));
+      }
+      candidates.push_back(mode_with_modifier());
+    } while (take('|'));
+    if (!take(')')) fail_at(at_, "\"|\" and a mode, or \")\"");
+    in_learned_ = false;
+    if (at_ < text_.size() && text_[at_] == '+') fail_at(at_, "no modifier: candidates have their own");
+    return learned(std::move(candidates));
+  }
+
+  // Up to what ends a mode's name.
+  std::string_view word() const {
+    return text_.substr(at_, std::min(text_.find_first_of(",*:+(|)", at_), text_.size()) - at_);
+  }
+
   const Mode& mode_name() {
-    const std::size_t end = std::min(text_.find_first_of(",*:+", at_), text_.size());
-    const std::string_view word = text_.substr(at_, end - at_);
+    const std::string_view name = word();
     const auto* mode =
-        std::find_if(kModes.begin(), kModes.end(), [&](const Mode& m) { return m.name == word; });
-    if (mode == kModes.end()) fail_mode(word);
-    at_ = end;
+        std::find_if(kModes.begin(), kModes.end(), [&](const Mode& m) { return m.name == name; });
+    if (mode == kModes.end()) fail_mode(name);
+    at_ += name.size();
     return *mode;
   }
 
   [[noreturn]] void fail_mode(std::string_view word) {
     if (word.find(' ') != std::string_view::npos) fail_at(at_, "a mode (a list has no spaces)");
-    const Mode* nearest = word.empty() ? nullptr : nearest_mode(word);
-    if (nearest != nullptr) fail_at(at_, text("a mode: did you mean ", quoted(nearest->name), "?"));
+    const std::string_view nearest = word.empty() ? std::string_view() : nearest_mode(word);
+    if (!nearest.empty()) fail_at(at_, text("a mode: did you mean ", quoted(nearest), "?"));
     fail_at(at_, "a mode: " + all_forms());
   }
 
@@ -221,6 +256,7 @@ class Parser {
   std::string_view text_;
   std::string_view function_;
   std::size_t at_ = 0;
+  bool in_learned_ = false;
 };
 
 std::string window_text(const Pattern& pattern) {
@@ -233,6 +269,18 @@ std::string window_text(const Pattern& pattern) {
 }
 
 std::string base_text(const Pattern& pattern) {
+  if (pattern.learned()) {
+    std::string result(kLearned);
+    char before = '(';
+    for (const Pattern& candidate : pattern.candidates) {
+      (result += before) += to_text(candidate);
+      before = '|';
+    }
+    return result + ')';
+  }
+  if (pattern.dynamic()) {
+    return text(pattern.causal() ? "causal_" : "", "dynamic:", pattern.block, ":", pattern.chosen);
+  }
   const bool steps = pattern.step != Step::kNone;
   const bool chunks = pattern.chunk > 0;
   if (!steps && !chunks) return window_text(pattern);

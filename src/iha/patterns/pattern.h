@@ -1,6 +1,6 @@
 // Which keys a head lets a query see, as a small value, and how lists of heads are composed. The predicate
 // here is the definition; everything faster (counts, tiles) is checked against it. Not here: text (parse.h),
-// counting (count.h).
+// counting (count.h), the weights that learned and dynamic heads put on what they see (kernels/problem.h).
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,14 @@ enum class Step : uint8_t {
 //   -left <= j - i <= right,  the step's condition,  floor(i / chunk) = floor(j / chunk) where chunk > 0;
 // or when j is one of the first `first` tokens (of the query's document where there are documents; j < first
 // otherwise), and j <= i where the pattern is causal.
+//
+// A learned pattern shows what any of its candidates shows, each by its own rules; its window is the least
+// that holds theirs, so it is causal where all of them are. A dynamic pattern shows everything (or what is
+// not after the query): its block weights choose among blocks of `block` keys.
 struct Pattern {
   static constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+  // More candidates are refused: what a pair's candidates are is kept in the bits of a byte.
+  static constexpr int64_t kMaxCandidates = 8;
 
   int64_t left = kUnbounded;
   int64_t right = kUnbounded;
@@ -30,10 +36,17 @@ struct Pattern {
   int64_t every = 1;  // K of the step
   int64_t chunk = 0;  // 0: no chunks
   int64_t first = 0;
+  int64_t block = 0;   // dynamic: keys a block; 0: not dynamic
+  int64_t chosen = 0;  // dynamic: blocks that a query chooses besides its own
+  // Learned: in the order of the mode weights; empty: not learned.
+  std::vector<Pattern> candidates = {};
 
+  bool dynamic() const { return block > 0; }
+  bool learned() const { return !candidates.empty(); }
   // Causal means right window 0, whatever the pattern is called.
   bool causal() const { return right == 0; }
-  // The pattern with the `+first:count` modifier. Throws std::invalid_argument if count < 0.
+  // The pattern with the `+first:count` modifier. Throws std::invalid_argument if count < 0, for a learned
+  // pattern (its candidates take the modifier) and for a dynamic one (weights are of whole blocks).
   Pattern with_first(int64_t count) const;
   friend bool operator==(const Pattern&, const Pattern&) = default;
 };
@@ -50,11 +63,21 @@ Pattern every(int64_t step);
 Pattern causal_every(int64_t step);
 Pattern chunked(int64_t tokens);
 Pattern causal_chunked(int64_t tokens);
+// One of 1 to Pattern::kMaxCandidates patterns that are neither learned nor dynamic themselves.
+Pattern learned(std::vector<Pattern> candidates);
+// A query's own block of `block` tokens and the `chosen` blocks that its head prefers, both at least 1.
+Pattern dynamic(int64_t block, int64_t chosen);
+Pattern causal_dynamic(int64_t block, int64_t chosen);
 
 // Throws std::invalid_argument, naming `operator_name`, for values that no predicate has: negative windows,
-// chunks or first tokens, a step below 1. Any combination of the others is a pattern, even one without a name
-// in the grammar.
+// chunks or first tokens, a step below 1, candidates that are learned or dynamic. Any combination of the
+// others is a pattern, even one without a name in the grammar.
 void check(const Pattern& pattern, std::string_view operator_name);
+// The block of the dynamic patterns among `heads`, 0 if there is none. Throws std::invalid_argument where
+// they differ: the block weights of all heads are one tensor.
+int64_t dynamic_block(const std::vector<Pattern>& heads, std::string_view operator_name);
+// The most candidates that a learned pattern of `heads` has: M of the mode weights [heads, M].
+int64_t most_candidates(const std::vector<Pattern>& heads);
 
 // The base of the predicate: everything but the first tokens.
 bool base_visible(const Pattern& pattern, int64_t query, int64_t key);

@@ -57,6 +57,16 @@ bool has_step(const Pattern& pattern) {
 
 std::string describe(const Pattern& pattern) {
   std::string words;
+  if (pattern.learned()) {
+    for (const Pattern& candidate : pattern.candidates) {
+      words += fmt::format("{}({})", words.empty() ? "by learned weights: " : " or ", describe(candidate));
+    }
+    return words;
+  }
+  if (pattern.dynamic()) {
+    return fmt::format("its own block of {} and the {} {}that it chooses{}", pattern.block, pattern.chosen,
+                       pattern.chosen == 1 ? "other " : "others ", pattern.causal() ? ", up to itself" : "");
+  }
   if (!has_step(pattern) && pattern.chunk == 0) {
     words = window_words(pattern);
   } else {
@@ -74,6 +84,8 @@ std::string describe(const Pattern& pattern) {
 }
 
 Family family_of(const Pattern& pattern) {
+  if (pattern.learned()) return Family::kLearned;
+  if (pattern.dynamic()) return Family::kDynamic;
   if (pattern.chunk > 0) return Family::kChunked;
   if (has_step(pattern)) return pattern.step == Step::kRelative ? Family::kStrided : Family::kEvery;
   if (pattern.left == kAll && pattern.right == kAll) return Family::kGlobal;

@@ -26,8 +26,8 @@ void check_shape(const LayerShape& shape, std::size_t heads) {
 }
 
 int64_t pairs_of(const Pattern& pattern, const LayerShape& shape) {
-  return visible_pseudo_pairs(pattern, shape.tokens, shape.tokens, 0, shape.pseudo_heads, shape.interleaved,
-                              shape.flat);
+  return read_pseudo_pairs(pattern, shape.tokens, shape.tokens, 0, shape.pseudo_heads, shape.interleaved,
+                           shape.flat);
 }
 
 }  // namespace

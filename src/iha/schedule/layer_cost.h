@@ -20,7 +20,7 @@ struct LayerShape {
 
 struct HeadCost {
   Pattern pattern;
-  int64_t pairs = 0;          // visible (pseudo-query, pseudo-key) pairs
+  int64_t pairs = 0;          // (pseudo-query, pseudo-key) pairs, visible; of a dynamic head: read at most
   double share_of_dense = 0;  // of the pairs of a global head; 0 without tokens
   double flops = 0;  // forward: 4 * pairs * head_dim, two products of a multiplication and an addition each
 };

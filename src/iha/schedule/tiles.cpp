@@ -87,8 +87,16 @@ bool fills(const Pattern& pattern, const Interval& queries, const Interval& keys
 }
 
 // Nothing where no pair is visible.
-std::optional<TileKind> classify(const HeadScope& scope, const Interval& queries, const Interval& keys) {
-  const Pattern& pattern = scope.pattern;
+std::optional<TileKind> classify(const HeadScope& scope, const Pattern& pattern, const Interval& queries,
+                                 const Interval& keys) {
+  if (pattern.learned()) {
+    std::optional<TileKind> kind;
+    for (const Pattern& candidate : pattern.candidates) {
+      const std::optional<TileKind> own = classify(scope, candidate, queries, keys);
+      if (own && kind != TileKind::kFull) kind = own;
+    }
+    return kind;
+  }
   int64_t first_end = pattern.first;
   bool has_first = keys.first < first_end;
   bool may_be_full = !(scope.partial_diagonal && pattern.causal() && !meet(queries, keys).empty());
@@ -107,6 +115,13 @@ std::optional<TileKind> classify(const HeadScope& scope, const Interval& queries
   const bool first_meets = has_first && (!pattern.causal() || keys.first <= queries.last);
   if (!first_meets && !base_meets(pattern, queries, keys)) return std::nullopt;
   return may_be_full && fills(pattern, queries, keys, first_end) ? TileKind::kFull : TileKind::kPartial;
+}
+
+// How many first tokens the pattern has, or the candidate that has most.
+int64_t first_of(const Pattern& pattern) {
+  int64_t first = pattern.first;
+  for (const Pattern& candidate : pattern.candidates) first = std::max(first, candidate.first);
+  return first;
 }
 
 void append(std::vector<TileRun>& runs, int64_t tile, TileKind kind) {
@@ -138,19 +153,19 @@ void key_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t tile,
   runs.clear();
   if (begin >= end) return;
   const Interval queries{scope.query_offset + begin, scope.query_offset + end - 1};
-  const auto of_tile = [&](const Interval& keys) { return classify(scope, queries, keys); };
+  const auto of_tile = [&](const Interval& keys) { return classify(scope, scope.pattern, queries, keys); };
   // Of documents: where their tokens lie; their first tokens may lie anywhere among them.
   Interval reach{0, scope.keys - 1};
-  Pattern pattern = scope.pattern;
+  int64_t first_end = first_keys(scope.pattern, queries.last, scope.keys);
   if (scope.documents != nullptr) {
     const DocumentSpan span = scope.documents->span(queries.first, queries.last + 1);
     reach = meet(reach, {span.first_token, span.last_token});
-    if (pattern.first > 0) pattern.first = scope.keys;
+    if (first_of(scope.pattern) > 0) first_end = scope.pattern.causal() ? queries.last + 1 : scope.keys;
   }
-  const int64_t first_end = std::min(first_keys(pattern, queries.last, scope.keys), reach.last + 1);
+  first_end = std::min(first_end, reach.last + 1);
   const int64_t next = append_tiles(reach.first, first_end, scope.keys, tile, 0, of_tile, runs);
-  const Interval base = meet(reach, {base_range(pattern, queries.first, scope.keys).begin,
-                                     base_range(pattern, queries.last, scope.keys).end - 1});
+  const Interval base = meet(reach, {base_range(scope.pattern, queries.first, scope.keys).begin,
+                                     base_range(scope.pattern, queries.last, scope.keys).end - 1});
   append_tiles(base.first, base.last + 1, scope.keys, tile, next, of_tile, runs);
 }
 
@@ -167,7 +182,7 @@ void query_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t til
   if (pattern.chunk > 0) {
     reach = meet(reach, {chunk_of(keys.first, pattern.chunk).first, chunk_of(keys.last, pattern.chunk).last});
   }
-  if (scope.documents != nullptr ? pattern.first > 0 : keys.first < pattern.first) {
+  if (scope.documents != nullptr ? first_of(pattern) > 0 : keys.first < first_of(pattern)) {
     reach = {pattern.causal() ? keys.first : scope.query_offset, Pattern::kUnbounded};
   }
   if (scope.documents != nullptr) {
@@ -177,7 +192,8 @@ void query_tiles(const HeadScope& scope, int64_t begin, int64_t end, int64_t til
   reach = meet(reach, {scope.query_offset, scope.query_offset + scope.queries - 1});
   if (reach.empty()) return;
   const auto of_tile = [&](const Interval& indices) {
-    return classify(scope, {scope.query_offset + indices.first, scope.query_offset + indices.last}, keys);
+    return classify(scope, pattern, {scope.query_offset + indices.first, scope.query_offset + indices.last},
+                    keys);
   };
   append_tiles(reach.first - scope.query_offset, reach.last - scope.query_offset + 1, scope.queries, tile, 0,
                of_tile, runs);

@@ -1,7 +1,8 @@
 // From a pattern to work: which key tiles a tile of queries touches (and the reverse, for gradients of keys),
 // without walking pairs. Absent tiles are not listed, full ones need no mask. Exact for patterns and lengths;
 // with documents conservative: a tile with a visible pair is always listed, one with a hidden pair is never
-// called full.
+// called full. A learned pattern's tile is full where one of its candidates fills it. What weights hide (0
+// for a candidate or a block) is not known here.
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,13 @@ constexpr int64_t kMostRanges = 8;
 constexpr int64_t kRangeRows = 256;    // the least that a range of keys has
 constexpr int64_t kTokensOfTask = 64;  // of part 3
 
+// Where range `range` of `ranges` begins: whole blocks where there are dynamic heads, whose weights'
+// gradients have no share then.
+int64_t range_begin(const Problem& problem, int64_t range, int64_t ranges) {
+  const int64_t token = problem.keys * range / ranges, block = problem.block();
+  return block == 0 || range == ranges ? token : token / block * block;
+}
+
 // A unit's sums and the gradients of rows of the head in flight.
 struct UnitMemory {
   Buffer<float> query_sums, key_sums, value_sums;  // [heads of the unit, tokens, columns]
@@ -83,6 +90,8 @@ class Backward {
 
  private:
   void run_terms(Crew& crew);
+  void clear_block_weights(Crew& crew);
+  void write_modes() const;
   template <class CrewType>
   void run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_t ranges);
   template <class CrewType>
@@ -103,7 +112,8 @@ class Backward {
   RowSource query_source_, key_source_, value_source_;
   bool joins_heads_;  // alpha: a unit is a whole sequence
   int64_t units_;
-  std::vector<AlphaSums> alpha_;  // a unit
+  std::vector<AlphaSums> alpha_;   // a unit
+  std::vector<double> mode_sums_;  // [batch, ranges, Hq, M]: the share of each
 };
 
 Backward::Backward(const BackwardCall& call)
@@ -115,7 +125,9 @@ Backward::Backward(const BackwardCall& call)
       value_source_(value_source(plan_)),
       joins_heads_(!plan_.alpha_q.empty() || !plan_.alpha_k.empty() || !plan_.alpha_v.empty()),
       units_(problem_.batch * (joins_heads_ ? 1 : problem_.key_heads)),
-      alpha_(units_) {
+      alpha_(units_),
+      mode_sums_(call.wants_modes() ? problem_.batch * kMostRanges * problem_.query_heads * problem_.modes()
+                                    : 0) {
   const auto wanted = [](const core::MutableArray& array, const std::vector<float>& alpha) {
     return std::vector<float>(array.data != nullptr ? alpha.size() : 0, 0.0f);
   };
@@ -129,6 +141,7 @@ Backward::Backward(const BackwardCall& call)
 void Backward::run(const ParallelFor& parallel) {
   Crew crew(call_, parallel);
   run_terms(crew);
+  clear_block_weights(crew);
   if (units_ >= kManyUnits) {
     crew.run(units_, [&](int64_t unit, Worker& worker) {
       Alone alone{worker};
@@ -140,6 +153,7 @@ void Backward::run(const ParallelFor& parallel) {
         std::clamp<int64_t>(problem_.keys * plan_.rows_per_token / kRangeRows, 1, kMostRanges);
     for (int64_t unit = 0; unit < units_; ++unit) run_unit(crew, memory, unit, ranges);
   }
+  write_modes();
   write_alpha(call_.gradients.alpha_q, problem_.query_heads, &AlphaSums::query);
   write_alpha(call_.gradients.alpha_k, problem_.key_heads, &AlphaSums::key);
   write_alpha(call_.gradients.alpha_v, problem_.key_heads, &AlphaSums::value);
@@ -203,6 +217,33 @@ void Backward::run_terms(Crew& crew) {
   }
 }
 
+// Weights of blocks that nobody chose have no gradient.
+void Backward::clear_block_weights(Crew& crew) {
+  const core::MutableArray& array = call_.gradients.block_weights;
+  if (array.data == nullptr) return;
+  const auto& s = array.strides;
+  crew.run(problem_.batch * problem_.query_heads, [&](int64_t task, Worker&) {
+    const int64_t at = task / problem_.query_heads * s[0] + task % problem_.query_heads * s[1];
+    for (int64_t token = 0; token < problem_.queries; ++token) {
+      for (int64_t block = 0; block < problem_.key_blocks(); ++block) {
+        store(array.data, array.dtype, at + token * s[2] + block * s[3], 0.0);
+      }
+    }
+  });
+}
+
+void Backward::write_modes() const {
+  const core::MutableArray& array = call_.gradients.mode_weights;
+  if (array.data == nullptr) return;
+  const int64_t modes = problem_.modes(), size = problem_.query_heads * modes;
+  for (int64_t i = 0; i < size; ++i) {
+    double sum = 0;
+    for (int64_t share = 0; share < problem_.batch * kMostRanges; ++share)
+      sum += mode_sums_[share * size + i];
+    store(array.data, array.dtype, i / modes * array.strides[0] + i % modes * array.strides[1], sum);
+  }
+}
+
 template <class CrewType>
 void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_t ranges) {
   const Problem& p = problem_;
@@ -238,8 +279,11 @@ void Backward::run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, in
     return memory.query_rows.get() + (range * p.group() + in_group) * rows_of_head;
   };
   crew.run(ranges, [&](int64_t range, Worker& worker) {
-    worker.range.run(batch, key_head, p.keys * range / ranges, p.keys * (range + 1) / ranges,
-                     {query_rows(range, 0), memory.key_rows.get(), memory.value_rows.get()});
+    double* modes = mode_sums_.empty()
+                        ? nullptr
+                        : mode_sums_.data() + (batch * kMostRanges + range) * p.query_heads * p.modes();
+    worker.range.run(batch, key_head, range_begin(p, range, ranges), range_begin(p, range + 1, ranges),
+                     {query_rows(range, 0), memory.key_rows.get(), memory.value_rows.get(), modes});
   });
   const int64_t key_begin = joins_heads_ ? 0 : key_head;
   for (int64_t in_group = 0; in_group < p.group(); ++in_group) {
@@ -328,7 +372,7 @@ void Backward::write_alpha(const core::MutableArray& array, int64_t heads,
 void backward(const Problem& problem, const core::AttentionInputs& inputs,
               const core::AttentionUpstream& upstream, const core::AttentionGradients& gradients,
               const ParallelFor& parallel, Isa isa) {
-  const Plan plan(problem, inputs, isa);
+  const Plan plan(problem, inputs, isa, gradients.mode_weights.data != nullptr);
   Buffer<float> row_terms;
   row_terms.ensure(problem.batch * problem.query_heads * problem.queries * problem.pseudo_heads);
   const BackwardCall call{plan, upstream, gradients, row_terms.get()};

@@ -66,13 +66,19 @@ void KeyRange::run(int64_t batch, int64_t key_head, int64_t begin, int64_t end, 
             target.value + end * pseudo_heads * plan_.value_columns, 0.0f);
   for (const Slice& slice : plan_.slices(batch)) {
     if (slice.key_head != key_head) continue;
+    if (slice.pattern.dynamic()) {
+      run_chosen(slice, batch, begin, end, target);
+      continue;
+    }
     const int64_t first = slice.keys.index_from(begin), last = slice.keys.index_from(end);
     const View keys{slice.keys.token(first), slice.keys.step, last - first};
-    const Scope scope(problem, batch, slice.pattern, keys, plan_.rows_per_token, plan_.ranks_of(batch));
+    const Scope scope = plan_.scope(batch, slice, keys);
     if (scope.rows() == 0) continue;
+    if (slice.regions != nullptr) set_sums_.assign(slice.regions->weight.size(), 0.0);
     for (int64_t stream = 0; stream < plan_.streams; ++stream) {
       run_slice(scope, slice, keys, batch, stream, target);
     }
+    if (slice.regions != nullptr && call_.wants_modes()) add_modes(slice, target);
   }
 }
 
@@ -80,32 +86,45 @@ void KeyRange::run_slice(const Scope& scope, const Slice& slice, const View& key
                          int64_t stream, const HeadGradients& target) {
   Slice part = slice;
   part.keys = keys;
-  const RowSet set{batch, slice.key_head, stream, &part.keys};
+  begin_keys(scope, part, batch, stream);
+  for (int64_t token = 0; token < slice.queries.count; token += tile_tokens(plan_, slice)) {
+    const int64_t end = std::min(token + tile_tokens(plan_, slice), slice.queries.count);
+    tile_.fill(plan_, scope, part, batch, stream, token, end);
+    run_tile(scope, target);
+  }
+  add_keys(keys, scope.rows(), stream, target);
+}
+
+void KeyRange::begin_keys(const Scope& scope, const Slice& part, int64_t batch, int64_t stream) {
+  const RowSet set{batch, part.key_head, stream, &part.keys};
   keys_.reset(key_source(plan_), set, scope.rows(), plan_.key_depth, plan_.key_columns);
   values_.reset(value_source(plan_), set, scope.rows(), plan_.value_depth, plan_.value_columns);
   const int64_t rows = round_up(scope.rows(), kPanel);
   std::fill_n(key_gradients_.ensure(rows * plan_.key_columns), rows * plan_.key_columns, 0.0f);
   std::fill_n(value_gradients_.ensure(rows * plan_.value_columns), rows * plan_.value_columns, 0.0f);
-  for (int64_t token = 0; token < slice.queries.count; token += tile_tokens(plan_, slice)) {
-    const int64_t end = std::min(token + tile_tokens(plan_, slice), slice.queries.count);
-    tile_.fill(plan_, scope, part, batch, stream, token, end);
-    const auto ranges = visible_panels(tile_);
-    if (ranges[0].begin >= ranges[0].end && ranges[1].begin >= ranges[1].end) continue;
-    load_tile();
-    std::fill_n(query_gradients_.get(), tile_.rows() * plan_.key_columns, 0.0f);
-    for (const PanelRange& range : ranges) {
-      for (int64_t block = range.begin; block < range.end; block += kKeyPanels) {
-        run_block(scope, block, std::min(block + kKeyPanels, range.end));
-      }
-    }
-    write_queries(target);
-  }
-  add_keys(keys, scope.rows(), stream, target);
 }
 
-// Queries and gradients of outputs as operands, and what the forward pass left of each row.
-void KeyRange::load_tile() {
-  const int64_t rows_of_head = tile_.tokens() * plan_.rows_per_token, rows = tile_.rows();
+void KeyRange::run_tile(const Scope& scope, const HeadGradients& target) {
+  const auto ranges = visible_panels(tile_);
+  if (ranges[0].begin >= ranges[0].end && ranges[1].begin >= ranges[1].end) return;
+  if (tile_.bias.empty()) {
+    read_tile();
+  } else {
+    gather_tile();
+  }
+  load_tile();
+  std::fill_n(query_gradients_.get(), tile_.rows() * plan_.key_columns, 0.0f);
+  for (const PanelRange& range : ranges) {
+    for (int64_t block = range.begin; block < range.end; block += kKeyPanels) {
+      run_block(scope, block, std::min(block + kKeyPanels, range.end));
+    }
+  }
+  write_queries(target);
+}
+
+// Rows of queries and of gradients of outputs.
+void KeyRange::read_tile() {
+  const int64_t rows_of_head = tile_.tokens() * plan_.rows_per_token;
   const int64_t begin = tile_.begin * plan_.rows_per_token, end = tile_.end * plan_.rows_per_token;
   const int64_t batch = tile_.batch, key_columns = plan_.key_columns, value_columns = plan_.value_columns;
   const RowSource source = query_source(plan_);
@@ -115,6 +134,12 @@ void KeyRange::load_tile() {
     reader_.read(source, set, begin, end, query_rows_.get() + first * key_columns, key_columns);
     output_gradients_.read(set, begin, end, gradient_rows_.get() + first * value_columns, value_columns);
   }
+}
+
+// The rows as operands, and what the forward pass left of each.
+void KeyRange::load_tile() {
+  const int64_t rows = tile_.rows(), batch = tile_.batch;
+  const int64_t key_columns = plan_.key_columns, value_columns = plan_.value_columns;
   const core::Array& lse = call_.upstream.lse;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t head = tile_.head(row), token = tile_.slice->queries.token(tile_.index(row));
@@ -122,7 +147,9 @@ void KeyRange::load_tile() {
                        tile_.pseudo[row] * lse.strides[3];
     const double value = load(lse.data, lse.dtype, at);
     // A row that sees nothing has no weights whatever stands here, as long as it is a number.
-    log2_sum_[row] = std::isinf(value) && value < 0 ? 0.0f : static_cast<float>(value * std::numbers::log2e);
+    log2_sum_[row] = std::isinf(value) && value < 0
+                         ? 0.0f
+                         : static_cast<float>(value * std::numbers::log2e) - tile_.slice->log2_weight;
     row_term_[row] = call_.row_terms[call_.row_index(batch, head, token, tile_.pseudo[row])];
   }
   tile_finite_ = prim_.finite(query_rows_.get(), rows * key_columns) &&
@@ -148,8 +175,8 @@ void KeyRange::load_tile() {
 // One tile of queries and panels [begin, end) of the slice's keys.
 void KeyRange::run_block(const Scope& scope, int64_t begin, int64_t end) {
   meetings_.fill({0, 0, false});
-  const bool all = tile_.all_see(scope, begin, end);
-  if (all) panels_.take_all(begin, end);
+  const bool all = panels_.take_all(tile_, scope, begin, end);
+  if (all && panels_.count == 0) return;
   for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
     const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
     if (!all) panels_.find(tile_, scope, row, rows, begin, end);
@@ -170,6 +197,9 @@ void KeyRange::score_group(const Scope&, int64_t row, int64_t rows, int64_t begi
   const Cell* upstream = prim_.pairs ? gradient_along_.get() + row * plan_.value_depth
                                      : cells(gradient_rows_.get() + row * plan_.value_columns);
   if (plan_.drop_threshold > 0) fill_keep_bits(plan_, tile_, row, rows, panels_, keep_.data());
+  const GroupPanels::Biases biases = panels_.biases(tile_, row);
+  const bool sums =
+      tile_.slice->regions != nullptr ? call_.wants_modes() : !tile_.bias.empty() && call_.wants_blocks();
   for (int slot = 0; slot < panels_.count;) {
     const int run = panels_.run(slot);
     for (int i = 0; i < run; ++i) {
@@ -202,6 +232,7 @@ void KeyRange::score_group(const Scope&, int64_t row, int64_t rows, int64_t begi
                     .c_row = score_row_,
                     .accumulate = false});
     for (int i = 0; i < run; ++i) {
+      panels_.shift(prim_, slot + i, weights + column + i * kPanel, score_row_, rows);
       if (!panels_.partial[slot + i]) continue;
       prim_.hide(weights + column + i * kPanel, score_row_, rows, panels_.bits[slot + i].data(), -INFINITY);
     }
@@ -210,7 +241,10 @@ void KeyRange::score_group(const Scope&, int64_t row, int64_t rows, int64_t begi
                    .scores = weights + column,
                    .score_row = score_row_,
                    .log2_scale = plan_.log2_scale,
-                   .log2_sum = log2_sum_.data() + row});
+                   .log2_sum = log2_sum_.data() + row,
+                   .bias = biases.values == nullptr ? nullptr : biases.values + slot * biases.panel,
+                   .bias_row = biases.row,
+                   .bias_panel = biases.panel});
     prim_.score_gradient({.rows = rows,
                           .columns = columns,
                           .weights = weights + column,
@@ -245,6 +279,7 @@ void KeyRange::score_group(const Scope&, int64_t row, int64_t rows, int64_t begi
         prim_.hide(weights + at * kPanel, score_row_, rows, panels_.bits[slot + i].data(), 0.0f);
         prim_.hide(gradients + at * kPanel, score_row_, rows, panels_.bits[slot + i].data(), 0.0f);
       }
+      if (sums) sum_weights(row, rows, slot + i, gradients + at * kPanel);
     }
     if (prim_.pairs) {
       for (int64_t r = rows; r < even_rows; ++r) {

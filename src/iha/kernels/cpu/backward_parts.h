@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "iha/kernels/cpu/chosen.h"
 #include "iha/kernels/cpu/plan.h"
 #include "iha/kernels/cpu/query_tile.h"
 #include "iha/kernels/cpu/rows.h"
@@ -18,6 +19,8 @@ struct BackwardCall {
   // [B, Hq, Nq, P]: what a row's weights share in their gradient, grad_o . o - grad_lse.
   float* row_terms;
 
+  bool wants_modes() const { return gradients.mode_weights.data != nullptr; }
+  bool wants_blocks() const { return gradients.block_weights.data != nullptr; }
   int64_t row_index(int64_t batch, int64_t head, int64_t token, int64_t pseudo) const {
     const Problem& p = plan.problem;
     return ((batch * p.query_heads + head) * p.queries + token) * p.pseudo_heads + pseudo;
@@ -45,20 +48,23 @@ class RowTerms {
   void run(int64_t batch, const Slice& slice, int64_t begin, int64_t end, float* collapse, float* sinks);
 
  private:
+  bool sees_any(const Scope& scope, int64_t row);
   const float* read_row(const core::Array& array, int64_t at, int64_t step, std::vector<float>& copy) const;
 
   const BackwardCall& call_;
   RowReader reader_;
   OutputGradients output_gradients_;
   QueryTile tile_;
+  ChosenQueries chosen_;
   std::vector<float> none_, gradients_, part_, upstream_, lanes_;
 };
 
 // Where part 2 leaves gradients of rows before they are turned back and unmixed: row token * P + pseudo.
 struct HeadGradients {
-  float* query;  // [group, Nq * P, key_columns], this range of keys' share
-  float* key;    // [Nk * P, key_columns]
-  float* value;  // [Nk * P, value_columns]
+  float* query;   // [group, Nq * P, key_columns], this range of keys' share
+  float* key;     // [Nk * P, key_columns]
+  float* value;   // [Nk * P, value_columns]
+  double* modes;  // [Hq, M], this range of keys' share; added to
 };
 
 // Part 2. Weights again from scores and lse, and all products of one key head with a range of key tokens.
@@ -72,6 +78,15 @@ class KeyRange {
   struct PanelRows;
   void run_slice(const Scope& scope, const Slice& slice, const View& keys, int64_t batch, int64_t stream,
                  const HeadGradients& target);
+  // A dynamic slice and key tokens [begin, end), which are whole blocks.
+  void run_chosen(const Slice& slice, int64_t batch, int64_t begin, int64_t end, const HeadGradients& target);
+  void run_block_of_keys(const Slice& slice, int64_t batch, int64_t stream, int64_t block,
+                         const HeadGradients& target);
+  void write_block_weights(const Slice& slice, int64_t batch, int64_t first, int64_t last);
+  void begin_keys(const Scope& scope, const Slice& part, int64_t batch, int64_t stream);
+  void run_tile(const Scope& scope, const HeadGradients& target);
+  void read_tile();
+  void gather_tile();
   void load_tile();
   void run_block(const Scope& scope, int64_t begin, int64_t end);
   void score_group(const Scope& scope, int64_t row, int64_t rows, int64_t begin, int64_t end);
@@ -79,6 +94,8 @@ class KeyRange {
   void multiply_keys(int64_t begin, int64_t panels);
   void multiply_hidden_keys(int64_t begin, int64_t at);
   void multiply_hidden_queries(int64_t row, int64_t rows, int64_t begin, int slot);
+  void sum_weights(int64_t row, int64_t rows, int slot, const float* gradients);
+  void add_modes(const Slice& slice, const HeadGradients& target);
   void add_keys(const View& keys, int64_t rows, int64_t stream, const HeadGradients& target);
   void write_queries(const HeadGradients& target);
 
@@ -110,6 +127,13 @@ class KeyRange {
   std::vector<uint32_t> keep_;
   // Of the slice: [rows of keys][columns].
   Buffer<float> key_gradients_, value_gradients_;
+  // Of weights, the gradients of ln w summed: over each set of a learned slice's modes, over each row of a
+  // dynamic slice's tile, and of each of its choices.
+  std::vector<double> set_sums_;
+  std::vector<float> row_sums_, choice_sums_;
+  // Of a dynamic slice: all rows of queries and of gradients of outputs [streams][rows], and the choices.
+  ChosenQueries chosen_;
+  Buffer<float> chosen_queries_, chosen_gradients_;
 };
 
 // Part 3. From gradients of rows to those of tokens: turned back, unmixed over heads, and the gradients of

@@ -63,6 +63,23 @@ const float* RowTerms::read_row(const core::Array& array, int64_t at, int64_t st
   return copy.data();
 }
 
+// Whether a row of the tile sees any key.
+bool RowTerms::sees_any(const Scope& scope, int64_t row) {
+  const Slice& slice = *tile_.slice;
+  if (!slice.pattern.dynamic()) {
+    return scope.sees_any(tile_.spans[row], tile_.position[row], tile_.pseudo[row]);
+  }
+  const Plan& plan = call_.plan;
+  for (int64_t block = 0; block < plan.problem.key_blocks(); ++block) {
+    const auto tokens = chosen_.tokens(block);
+    if (!std::binary_search(tokens.begin(), tokens.end(), tile_.index(row))) continue;
+    const Scope own = plan.scope(tile_.batch, slice, keys_of_block(plan.problem, block));
+    const int64_t pseudo = plan.rows_per_token > 1 ? tile_.pseudo[row] : 0;
+    if (own.sees_any(own.span(tile_.position[row], pseudo), tile_.position[row], pseudo)) return true;
+  }
+  return false;
+}
+
 void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end, float* collapse,
                    float* sinks) {
   const Plan& plan = call_.plan;
@@ -77,7 +94,10 @@ void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end
   const int64_t meets = global ? problem.query_heads : 1;
   const RowSource upstream{&grad_out, problem.query_heads, width, &none_, false};
   if (wants_collapse) lanes_.assign(slice.heads() * meets * pseudo_heads * 16, 0.0f);
-  const Scope scope(problem, batch, slice.pattern, slice.keys, plan.rows_per_token, plan.ranks_of(batch));
+  const Scope scope = plan.scope(batch, slice);
+  if (sinks != nullptr && slice.pattern.dynamic()) {
+    chosen_.find(plan, batch, slice.head_begin, begin, end, 0, problem.key_blocks());
+  }
   for (int64_t stream = 0; stream < plan.streams; ++stream) {
     tile_.fill(plan, scope, slice, batch, stream, begin, end);
     const int64_t rows_of_head = tile_.tokens() * plan.rows_per_token;
@@ -98,7 +118,7 @@ void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end
         if (grad_lse.data != nullptr)
           term -= static_cast<float>(load(grad_lse.data, grad_lse.dtype, at(grad_lse)));
         call_.row_terms[call_.row_index(batch, head, token, pseudo)] = term;
-        if (sinks != nullptr && scope.sees_any(tile_.spans[row], tile_.position[row])) {
+        if (sinks != nullptr && sees_any(scope, row)) {
           const float own_lse = static_cast<float>(load(lse.data, lse.dtype, at(lse)));
           sinks[in_slice] -= std::exp(plan.sinks[head] - own_lse) * term;
         }

@@ -52,7 +52,7 @@ Cut::Cut(const Plan& plan)
       tile_rows = std::max(tile_rows, slice.heads() * tokens * plan.rows_per_token);
     }
   }
-  if (few && states > 0) {
+  if (few && states > 0 && !problem.weighted()) {
     unpacked = reads_in_place(plan, tile_rows);
     split_keys(plan, states);
   }
@@ -81,7 +81,7 @@ void Cut::split_keys(const Plan& plan, int64_t states) {
     const auto& slices = plan.slices(b);
     for (size_t i = 0; i < slices.size(); ++i) {
       const Slice& slice = slices[i];
-      const Scope scope(problem, b, slice.pattern, slice.keys, plan.rows_per_token, plan.ranks_of(b));
+      const Scope scope = plan.scope(b, slice);
       for (int64_t stream = 0; stream < streams_; ++stream) {
         tile.fill(plan, scope, slice, b, stream, 0, slice.queries.count);
         const auto [first, rest] = visible_panels(tile);

@@ -15,16 +15,17 @@
 // (output, largest, sum) are joined in order afterwards. A few rows of plain keys read keys and values where
 // they lie, each byte once for all of the slice's heads: the memory's bandwidth is the limit, and packing
 // would cost more than the products.
+//
+// Heads that choose: a learned head's panels have a bias each, or regions where candidates' edges cross them;
+// a dynamic head goes by blocks of keys (forward_chosen.cpp).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numbers>
 
-#include "iha/kernels/cpu/cut.h"
 #include "iha/kernels/cpu/engine.h"
-#include "iha/kernels/cpu/query_tile.h"
-#include "iha/kernels/cpu/rows.h"
+#include "iha/kernels/cpu/forward_worker.h"
 
 namespace iha::cpu {
 namespace {
@@ -32,69 +33,9 @@ namespace {
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int64_t kMostScores = 32 * 256;  // of one register tile's rows in L1
 
-// The online softmax's state of a tile's rows.
-struct State {
-  float *output, *largest, *sum;  // [rows, value_columns], [rows], [rows]
-};
+}  // namespace
 
-class Worker {
- public:
-  Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& outputs);
-
-  // Tokens [begin, end) of one slice's query view, or of the call where heads are joined.
-  void run_chunk(int64_t batch, int64_t slice, int64_t begin, int64_t end, const float* states);
-  // One range of keys of a slice's only tile; the state goes to `target`.
-  void run_split(const Split& split, float* target);
-  static int64_t state_size(const Plan& plan, const Cut& cut) {
-    return cut.tile_rows * (plan.value_columns + 2);
-  }
-
- private:
-  State state_at(float* memory) const {
-    const int64_t rows = cut_.tile_rows;
-    return {memory, memory + rows * plan_.value_columns, memory + rows * (plan_.value_columns + 1)};
-  }
-  void clear(const State& state, int64_t rows);
-  void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
-  void load_queries();
-  const Cell* queries(int64_t row) const;
-  void attend(const Scope& scope, const State& state);
-  void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
-  void score_packed(int64_t row, int64_t rows);
-  void score_unpacked(const Scope& scope, int64_t row, int64_t rows);
-  void weigh_values(const State& state, int64_t row, int64_t rows);
-  void weigh_hidden(const State& state, int64_t row, int64_t rows, int slot);
-  void weigh_unpacked(const State& state, int64_t row, int64_t rows);
-  void weigh_visible(const State& state, int64_t row, int64_t rows, int slot);
-  void join(const StateRange& range, const float* states, const State& state);
-  void finish(const State& state, int64_t out_begin, int64_t out_tokens);
-  void collapse(const State& state, int64_t out_begin, int64_t out_tokens);
-  void write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
-                 int64_t end);
-  void write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row);
-
-  const Plan& plan_;
-  const Cut& cut_;
-  const core::AttentionOutputs& outputs_;
-  const Primitives& prim_;
-  RowReader reader_;
-  PackedRows keys_, values_;
-  RowsInPlace keys_in_place_, values_in_place_;  // instead, where the cut is unpacked
-  QueryTile tile_;
-  GroupPanels panels_;
-  View all_queries_;
-  bool collapses_;
-  std::vector<float> mean_;  // what a mean weighs pseudo-heads with
-  int64_t out_head_begin_ = 0;
-  int64_t block_panels_;
-  int64_t score_row_, query_row_;  // of queries: cells
-  Buffer<float> scores_, state_, query_rows_, out_;
-  Buffer<Cell> queries_, patched_;
-  Buffer<char> visible_values_;
-  std::vector<uint32_t> keep_;
-};
-
-Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& outputs)
+ForwardWorker::ForwardWorker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& outputs)
     : plan_(plan),
       cut_(cut),
       outputs_(outputs),
@@ -117,13 +58,13 @@ Worker::Worker(const Plan& plan, const Cut& cut, const core::AttentionOutputs& o
   if (plan.drop_threshold > 0) keep_.resize(kMaxGroupRows * kBlockPanels);
 }
 
-void Worker::clear(const State& state, int64_t rows) {
+void ForwardWorker::clear(const State& state, int64_t rows) {
   std::fill(state.output, state.output + rows * plan_.value_columns, 0.0f);
   std::fill(state.largest, state.largest + rows, kNone);
   std::fill(state.sum, state.sum + rows, 0.0f);
 }
 
-void Worker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream) {
+void ForwardWorker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream) {
   if (cut_.unpacked) {
     if (scope.rows() == 0) return;
     keys_in_place_ = RowsInPlace(plan_, plan_.inputs.key, batch, slice);
@@ -136,7 +77,7 @@ void Worker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, 
 }
 
 // The tile's queries as the left operand: [rows][cells of d].
-void Worker::load_queries() {
+void ForwardWorker::load_queries() {
   const int64_t rows_of_head = tile_.tokens() * plan_.rows_per_token;
   const RowSource source = query_source(plan_);
   for (int64_t head = tile_.slice->head_begin; head < tile_.slice->head_end; ++head) {
@@ -154,12 +95,12 @@ void Worker::load_queries() {
   }
 }
 
-void Worker::attend(const Scope& scope, const State& state) {
+void ForwardWorker::attend(const Scope& scope, const State& state) {
   for (const PanelRange& range : visible_panels(tile_)) {
     for (int64_t block = range.begin; block < range.end; block += block_panels_) {
       const int64_t block_end = std::min(block + block_panels_, range.end);
-      const bool all = tile_.all_see(scope, block, block_end);
-      if (all) panels_.take_all(block, block_end);
+      const bool all = panels_.take_all(tile_, scope, block, block_end);
+      if (all && panels_.count == 0) continue;
       for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
         const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
         if (!all) panels_.find(tile_, scope, row, rows, block, block_end);
@@ -169,12 +110,12 @@ void Worker::attend(const Scope& scope, const State& state) {
   }
 }
 
-const Cell* Worker::queries(int64_t row) const {
+const Cell* ForwardWorker::queries(int64_t row) const {
   const Cell* cells = prim_.pairs ? queries_.get() : reinterpret_cast<const Cell*>(query_rows_.get());
   return cells + row * query_row_;
 }
 
-void Worker::score_packed(int64_t row, int64_t rows) {
+void ForwardWorker::score_packed(int64_t row, int64_t rows) {
   for (int slot = 0; slot < panels_.count;) {
     const int run = panels_.run(slot);
     for (int i = 0; i < run; ++i) {
@@ -197,7 +138,7 @@ void Worker::score_packed(int64_t row, int64_t rows) {
   }
 }
 
-void Worker::score_unpacked(const Scope& scope, int64_t row, int64_t rows) {
+void ForwardWorker::score_unpacked(const Scope& scope, int64_t row, int64_t rows) {
   for (int slot = 0; slot < panels_.count;) {
     const int run = panels_.run(slot);
     const int64_t first = panels_.panel[slot] * kPanel;
@@ -215,13 +156,14 @@ void Worker::score_unpacked(const Scope& scope, int64_t row, int64_t rows) {
   }
 }
 
-void Worker::attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows) {
+void ForwardWorker::attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows) {
   if (cut_.unpacked) {
     score_unpacked(scope, row, rows);
   } else {
     score_packed(row, rows);
   }
   for (int slot = 0; slot < panels_.count; ++slot) {
+    panels_.shift(prim_, slot, scores_.get() + slot * kPanel, score_row_, rows);
     if (panels_.partial[slot]) {
       prim_.hide(scores_.get() + slot * kPanel, score_row_, rows, panels_.bits[slot].data(), kNone);
     }
@@ -231,6 +173,7 @@ void Worker::attend_group(const Scope& scope, const State& state, int64_t row, i
     fill_keep_bits(plan_, tile_, row, rows, panels_, keep_.data());
     keep = keep_.data();
   }
+  const GroupPanels::Biases biases = panels_.biases(tile_, row);
   prim_.softmax({.rows = rows,
                  .columns = panels_.count * kPanel,
                  .scores = scores_.get(),
@@ -242,7 +185,10 @@ void Worker::attend_group(const Scope& scope, const State& state, int64_t row, i
                  .output_row = plan_.value_columns,
                  .output_columns = plan_.value_columns,
                  .keep = keep,
-                 .keep_row = panels_.count});
+                 .keep_row = panels_.count,
+                 .bias = biases.values,
+                 .bias_row = biases.row,
+                 .bias_panel = biases.panel});
   if (cut_.unpacked) {
     weigh_unpacked(state, row, rows);
   } else {
@@ -250,7 +196,7 @@ void Worker::attend_group(const Scope& scope, const State& state, int64_t row, i
   }
 }
 
-void Worker::weigh_values(const State& state, int64_t row, int64_t rows) {
+void ForwardWorker::weigh_values(const State& state, int64_t row, int64_t rows) {
   const int64_t cells = values_.row_cells();
   const auto careful = [&](int slot) {
     return panels_.partial[slot] && !values_.finite(panels_.panel[slot]);
@@ -280,7 +226,7 @@ void Worker::weigh_values(const State& state, int64_t row, int64_t rows) {
 
 // A partial panel with NaN or inf among its values: each row gets a copy in which what it does not see is 0.
 // The sums are those of the fast way, bit for bit.
-void Worker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slot) {
+void ForwardWorker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slot) {
   const int64_t cells = values_.row_cells(), columns = plan_.value_columns;
   Cell* copy = patched_.ensure(values_.rows_size());
   for (int64_t i = 0; i < rows; ++i) {
@@ -301,7 +247,7 @@ void Worker::weigh_hidden(const State& state, int64_t row, int64_t rows, int slo
   }
 }
 
-void Worker::weigh_unpacked(const State& state, int64_t row, int64_t rows) {
+void ForwardWorker::weigh_unpacked(const State& state, int64_t row, int64_t rows) {
   for (int slot = 0; slot < panels_.count;) {
     if (panels_.partial[slot]) {
       weigh_visible(state, row, rows, slot++);
@@ -325,7 +271,7 @@ void Worker::weigh_unpacked(const State& state, int64_t row, int64_t rows) {
 
 // A partial panel: rows that see the same (every row, where there is one query) get a copy in which the rest
 // is 0, finite or not. Nothing past the last key is read.
-void Worker::weigh_visible(const State& state, int64_t row, int64_t rows, int slot) {
+void ForwardWorker::weigh_visible(const State& state, int64_t row, int64_t rows, int slot) {
   const auto& bits = panels_.bits[slot];
   const int64_t width = plan_.problem.value_dim, bytes = width * plan_.element_size;
   char* copy = visible_values_.ensure(kPanel * bytes);
@@ -353,7 +299,7 @@ void Worker::weigh_visible(const State& state, int64_t row, int64_t rows, int sl
 }
 
 // The states of a slice's ranges of keys, in order, as one.
-void Worker::join(const StateRange& range, const float* states, const State& state) {
+void ForwardWorker::join(const StateRange& range, const float* states, const State& state) {
   clear(state, tile_.rows());
   for (int64_t number = range.begin; number < range.end; ++number) {
     const State part = state_at(const_cast<float*>(states) + number * state_size(plan_, cut_));
@@ -372,7 +318,7 @@ void Worker::join(const StateRange& range, const float* states, const State& sta
   }
 }
 
-void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row) {
+void ForwardWorker::write_row(const core::MutableArray& array, int64_t at, int64_t step, const float* row) {
   if (step == 1) {
     auto* data = static_cast<char*>(array.data) + at * static_cast<int64_t>(size_of(array.dtype));
     prim_.narrow(row, array.dtype, plan_.problem.value_dim, data);
@@ -382,7 +328,7 @@ void Worker::write_row(const core::MutableArray& array, int64_t at, int64_t step
 }
 
 // Normalises the tile's rows, writes parts and logsumexp, and adds to the outputs of tokens [out_begin, ...).
-void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
+void ForwardWorker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
   constexpr auto kLog2E = static_cast<float>(std::numbers::log2e),
                  kLn2 = static_cast<float>(std::numbers::ln2);
   for (int64_t row = 0; row < tile_.rows(); ++row) {
@@ -391,7 +337,7 @@ void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
     const bool sees = state.sum[row] != 0.0f;
     float lse = kNone, factor = 0.0f;
     if (sees) {
-      const float exponent = state.largest[row] * plan_.log2_scale;
+      const float exponent = state.largest[row] * plan_.log2_scale + tile_.slice->log2_weight;
       float sum = state.sum[row], reference = exponent, shrink = 1.0f;
       if (!plan_.sinks.empty()) {
         const float sink = plan_.sinks[head] * kLog2E;
@@ -428,7 +374,7 @@ void Worker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
 // Adds the tile's rows to the outputs that the collapse makes of them, a token's pseudo-heads at once: [out
 // heads, P] times [P, channels]. Every sum is over heads, streams and pseudo-heads in this order, whoever
 // runs them.
-void Worker::collapse(const State& state, int64_t out_begin, int64_t out_tokens) {
+void ForwardWorker::collapse(const State& state, int64_t out_begin, int64_t out_tokens) {
   const Problem& problem = plan_.problem;
   const bool global = problem.collapse == CollapseKind::kGlobal;
   const int64_t columns = plan_.value_columns, per_token = plan_.rows_per_token;
@@ -455,8 +401,8 @@ void Worker::collapse(const State& state, int64_t out_begin, int64_t out_tokens)
   }
 }
 
-void Worker::write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end, int64_t begin,
-                       int64_t end) {
+void ForwardWorker::write_out(int64_t batch, const View& view, int64_t head_begin, int64_t head_end,
+                              int64_t begin, int64_t end) {
   const auto& s = outputs_.out.strides;
   const float* row = out_.get();
   for (int64_t head = head_begin; head < head_end; ++head) {
@@ -466,7 +412,8 @@ void Worker::write_out(int64_t batch, const View& view, int64_t head_begin, int6
   }
 }
 
-void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_t end, const float* states) {
+void ForwardWorker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_t end,
+                              const float* states) {
   const auto& slices = plan_.slices(batch);
   const int64_t slice_begin = cut_.joins_heads ? 0 : slice_index;
   const int64_t slice_end = cut_.joins_heads ? static_cast<int64_t>(slices.size()) : slice_index + 1;
@@ -479,16 +426,24 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
   const State state = state_at(state_.get());
   for (int64_t at = slice_begin; at < slice_end; ++at) {
     const Slice& slice = slices[at];
-    const Scope scope(plan_.problem, batch, slice.pattern, slice.keys, plan_.rows_per_token,
-                      plan_.ranks_of(batch));
+    const Scope scope = plan_.scope(batch, slice);
     // Joined heads share tokens, not indices of a view.
     const int64_t first = cut_.joins_heads ? slice.queries.index_from(begin) : begin;
     const int64_t last = cut_.joins_heads ? slice.queries.index_from(end) : end;
     for (int64_t stream = 0; stream < plan_.streams; ++stream) {
-      begin_slice(slice, scope, batch, stream);
+      const bool chooses = slice.pattern.dynamic();
+      if (chooses) {
+        attend_chosen(slice, batch, stream, first, last);
+      } else {
+        begin_slice(slice, scope, batch, stream);
+      }
       for (int64_t token = first; token < last; token += tile_tokens(plan_, slice)) {
         tile_.fill(plan_, scope, slice, batch, stream, token,
                    std::min(token + tile_tokens(plan_, slice), last));
+        if (chooses) {
+          finish(chosen_state((token - first) * plan_.rows_per_token), begin, end - begin);
+          continue;
+        }
         if (states != nullptr) {
           join(cut_.states_of(batch, at, stream), states, state);
         } else {
@@ -506,11 +461,10 @@ void Worker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin, int64_
   }
 }
 
-void Worker::run_split(const Split& split, float* target) {
+void ForwardWorker::run_split(const Split& split, float* target) {
   Slice part = plan_.slices(split.batch)[split.slice];
   part.keys = split.keys;
-  const Scope scope(plan_.problem, split.batch, part.pattern, part.keys, plan_.rows_per_token,
-                    plan_.ranks_of(split.batch));
+  const Scope scope = plan_.scope(split.batch, part);
   begin_slice(part, scope, split.batch, split.stream);
   tile_.fill(plan_, scope, part, split.batch, split.stream, 0, part.queries.count);
   load_queries();
@@ -519,6 +473,8 @@ void Worker::run_split(const Split& split, float* target) {
   attend(scope, state);
 }
 
+namespace {
+
 struct Chunk {
   int64_t batch, slice, begin, end;
 };
@@ -526,6 +482,10 @@ struct Chunk {
 // All chunks, the later ones of a sequence first: with causal heads they are the long ones.
 std::vector<Chunk> chunks_of(const Plan& plan, const Cut& cut) {
   std::vector<Chunk> chunks;
+  // Dynamic heads meet a block of keys once a chunk: long ones pack it less often and fill their tiles.
+  constexpr int64_t kManyHeads = 8, kChosenRows = 4096, kFewChosenRows = 1024;
+  const bool many = plan.problem.batch * plan.problem.query_heads >= kManyHeads;
+  const int64_t chosen_rows = many ? kChosenRows : kFewChosenRows;
   const auto add = [&](int64_t batch, int64_t slice, int64_t tokens, int64_t step) {
     for (int64_t begin = (tokens - 1) / step * step; begin >= 0; begin -= step) {
       chunks.push_back({batch, slice, begin, std::min(begin + step, tokens)});
@@ -542,7 +502,7 @@ std::vector<Chunk> chunks_of(const Plan& plan, const Cut& cut) {
       const int64_t tile = tile_tokens(plan, slices[i]);
       const int64_t rows = tile * slices[i].heads() * plan.rows_per_token;
       add(b, static_cast<int64_t>(i), slices[i].queries.count,
-          tile * std::max<int64_t>(1, cut.chunk_rows / rows));
+          tile * std::max<int64_t>(1, (slices[i].pattern.dynamic() ? chosen_rows : cut.chunk_rows) / rows));
     }
   }
   return chunks;
@@ -556,15 +516,15 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
   const Cut cut(plan);
   const std::vector<Chunk> chunks = chunks_of(plan, cut);
   if (chunks.empty()) return;
-  std::vector<std::unique_ptr<Worker>> workers(std::max(1, parallel.workers));
-  const auto worker_at = [&](int index) -> Worker& {
-    if (workers[index] == nullptr) workers[index] = std::make_unique<Worker>(plan, cut, outputs);
+  std::vector<std::unique_ptr<ForwardWorker>> workers(std::max(1, parallel.workers));
+  const auto worker_at = [&](int index) -> ForwardWorker& {
+    if (workers[index] == nullptr) workers[index] = std::make_unique<ForwardWorker>(plan, cut, outputs);
     return *workers[index];
   };
   Buffer<float> states;
   if (!cut.splits.empty()) {
     const auto tasks = static_cast<int64_t>(cut.splits.size());
-    const int64_t size = Worker::state_size(plan, cut);
+    const int64_t size = ForwardWorker::state_size(plan, cut);
     states.ensure(tasks * size);
     parallel.run(tasks, [&](int64_t task, int worker) {
       const TaskGuard guard(plan.primitives);

@@ -27,21 +27,55 @@ std::vector<float> widened(const core::Array& array, int64_t outer, int64_t midd
   return values;
 }
 
-std::vector<Slice> slices_at(const Problem& problem, int64_t query_offset) {
+}  // namespace
+
+std::vector<Slice> Plan::slices_at(int64_t query_offset) const {
   std::vector<Slice> slices;
   for (int64_t begin = 0; begin < problem.query_heads;) {
     const int64_t key_head = begin / problem.group();
+    const Pattern& pattern = problem.patterns[begin];
+    if (pattern.learned()) {
+      add_learned(begin++, query_offset, slices);
+      continue;
+    }
     int64_t end = begin + 1;
-    while (end < (key_head + 1) * problem.group() && problem.patterns[end] == problem.patterns[begin]) ++end;
-    for (const ViewPair& views : split_by_step(problem, problem.patterns[begin], query_offset)) {
-      slices.push_back({key_head, begin, end, problem.patterns[begin], views.queries, views.keys});
+    while (!pattern.dynamic() && end < (key_head + 1) * problem.group() && problem.patterns[end] == pattern) {
+      ++end;
+    }
+    for (const ViewPair& views : split_by_step(problem, pattern, query_offset)) {
+      slices.push_back({key_head, begin, end, pattern, views.queries, views.keys});
     }
     begin = end;
   }
   return slices;
 }
 
-}  // namespace
+void Plan::add_learned(int64_t head, int64_t query_offset, std::vector<Slice>& slices) const {
+  const Regions& regions = *regions_[head];
+  Slice slice{head / problem.group(), head, head + 1, problem.patterns[head], {0, 1, problem.queries}, {}};
+  if (regions.positive == 0) {  // sees nothing
+    slice.pattern = global();
+    slices.push_back(slice);
+    return;
+  }
+  const bool one = regions.modes.size() == 1 && !mode_gradients_;
+  if (one) {
+    slice.pattern = regions.modes.front();
+    slice.log2_weight = std::log2(regions.weight[1]);
+  } else {
+    slice.regions = &regions;
+  }
+  for (const ViewPair& views : one ? split_by_step(problem, slice.pattern, query_offset)
+                                   : split_by_modes(problem, regions, query_offset)) {
+    slice.queries = views.queries;
+    slice.keys = views.keys;
+    slices.push_back(slice);
+  }
+}
+
+Scope Plan::scope(int64_t batch, const Slice& slice, const View& keys) const {
+  return Scope(problem, batch, slice.pattern, keys, rows_per_token, ranks_of(batch), slice.regions);
+}
 
 Rotation::Rotation(const Problem& problem) : style_(problem.rope.style) {
   if (problem.rope.kind == RopeKind::kNone) return;
@@ -87,7 +121,7 @@ DType cells_of(const core::AttentionInputs& inputs) {
 
 }  // namespace
 
-Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa)
+Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa, bool mode_gradients)
     : problem(problem),
       inputs(inputs),
       primitives(cpu::primitives(isa, cells_of(inputs))),
@@ -102,7 +136,9 @@ Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa)
       alpha_q(widened(inputs.alpha_q, problem.query_heads, problem.query_heads, problem.pseudo_heads)),
       alpha_k(widened(inputs.alpha_k, problem.key_heads, problem.key_heads, problem.pseudo_heads)),
       alpha_v(widened(inputs.alpha_v, problem.key_heads, problem.key_heads, problem.pseudo_heads)),
-      sinks(widened(inputs.sinks, problem.query_heads, 1, 1)) {
+      sinks(widened(inputs.sinks, problem.query_heads, 1, 1)),
+      mode_weights(widened(inputs.mode_weights, problem.query_heads, problem.modes(), 1)),
+      mode_gradients_(mode_gradients) {
   const int64_t heads = problem.query_heads, pseudo_heads = problem.pseudo_heads;
   if (problem.collapse == CollapseKind::kPerHead) collapse = widened(inputs.collapse, heads, pseudo_heads, 1);
   if (problem.collapse == CollapseKind::kGlobal)
@@ -115,14 +151,27 @@ Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa)
   drop_threshold = problem.dropout_p > 0 ? dropout_threshold(problem.dropout_p) : 0;
   keep_scale = problem.dropout_p < 1 ? static_cast<float>(1.0 / (1.0 - problem.dropout_p)) : 0.0f;
 
-  const bool first = std::any_of(problem.patterns.begin(), problem.patterns.end(),
-                                 [](const Pattern& pattern) { return pattern.first > 0; });
+  const bool first =
+      std::any_of(problem.patterns.begin(), problem.patterns.end(), [](const Pattern& pattern) {
+        return pattern.first > 0 || std::any_of(pattern.candidates.begin(), pattern.candidates.end(),
+                                                [](const Pattern& candidate) { return candidate.first > 0; });
+      });
   if (first && !problem.documents.empty()) ranks = document_ranks(problem);
+  for (float& weight : mode_weights) {
+    if (!(weight >= static_cast<float>(kSmallestWeight))) weight = 0.0f;
+  }
+  regions_.resize(heads);
+  for (int64_t head = 0; head < heads; ++head) {
+    const Pattern& pattern = problem.patterns[head];
+    if (!pattern.learned()) continue;
+    const auto own = std::span(mode_weights).subspan(head * problem.modes(), pattern.candidates.size());
+    regions_[head] = std::make_unique<Regions>(pattern, own, mode_gradients, log2_scale);
+  }
   const auto& offsets = problem.query_offset;
   const bool one_offset =
       std::all_of(offsets.begin(), offsets.end(), [&](int64_t offset) { return offset == offsets.front(); });
   for (int64_t b = 0; b < (one_offset ? std::min<int64_t>(1, problem.batch) : problem.batch); ++b) {
-    slices_.push_back(slices_at(problem, offsets[b]));
+    slices_.push_back(slices_at(offsets[b]));
   }
 }
 

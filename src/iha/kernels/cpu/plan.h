@@ -2,20 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "iha/kernels/attention.h"
 #include "iha/kernels/cpu/primitives.h"
+#include "iha/kernels/cpu/regions.h"
 #include "iha/kernels/cpu/spans.h"
 
 namespace iha::cpu {
 
 // Neighbouring query heads of one key head and one pattern, on one class of tokens: they share packed keys
-// and fill register tiles together.
+// and fill register tiles together. Heads with weights are slices of their own.
 struct Slice {
   int64_t key_head, head_begin, head_end;
   Pattern pattern;
   View queries, keys;
+  // Of a learned head: regions of several weights. Where one candidate is all that its weights leave, the
+  // slice is that candidate's, and the same weight on all pairs moves lse alone.
+  const Regions* regions = nullptr;
+  float log2_weight = 0.0f;
   int64_t heads() const { return head_end - head_begin; }
 };
 
@@ -41,7 +47,8 @@ class Rotation {
 };
 
 struct Plan {
-  Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa);
+  // `mode_gradients`: the gradients of mode weights are wanted, also of those that are 0.
+  Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa, bool mode_gradients = false);
 
   const Problem& problem;
   const core::AttentionInputs& inputs;
@@ -58,14 +65,24 @@ struct Plan {
   Rotation rotation;
   std::vector<int64_t> ranks;  // document_ranks, where first tokens need them
   std::vector<float> alpha_q, alpha_k, alpha_v, collapse, sinks;  // widened; empty: absent
+  std::vector<float> mode_weights;                                // those that count, 0 for the others
 
   const std::vector<Slice>& slices(int64_t batch) const { return slices_[slices_.size() == 1 ? 0 : batch]; }
   std::span<const int64_t> ranks_of(int64_t batch) const;
   // Pseudo-head of row `row` (within its token) of stream `stream`.
   int64_t pseudo(int64_t stream, int64_t row) const { return rows_per_token > 1 ? row : stream; }
 
+  // What decides visibility for a slice, or a part of its keys.
+  Scope scope(int64_t batch, const Slice& slice, const View& keys) const;
+  Scope scope(int64_t batch, const Slice& slice) const { return scope(batch, slice, slice.keys); }
+
  private:
-  std::vector<std::vector<Slice>> slices_;  // [batch], or one for all
+  std::vector<Slice> slices_at(int64_t query_offset) const;
+  void add_learned(int64_t head, int64_t query_offset, std::vector<Slice>& slices) const;
+
+  bool mode_gradients_;
+  std::vector<std::unique_ptr<Regions>> regions_;  // of each learned head
+  std::vector<std::vector<Slice>> slices_;         // [batch], or one for all
 };
 
 }  // namespace iha::cpu

@@ -39,8 +39,9 @@ struct Product {
   bool accumulate;
 };
 
-// One block of keys of the online softmax, for the rows of one register tile. Scores s become weights
-// 2^(log2_scale * (s - largest)), written as cells over the scores' own memory.
+// One block of keys of the online softmax, for the rows of one register tile. Scores s, to which a bias a row
+// and panel may be added, become weights 2^(log2_scale * (s - largest)), written as cells over the scores'
+// own memory.
 struct SoftmaxStep {
   int64_t rows, columns;  // columns: multiple of 32
   float* scores;
@@ -53,15 +54,19 @@ struct SoftmaxStep {
   const uint32_t*
       keep;  // dropout: a word a row and panel of columns; null without. Sums count dropped weights too.
   int64_t keep_row;
+  const float* bias = nullptr;  // of row i and panel t: bias[i * bias_row + t * bias_panel]; null: 0
+  int64_t bias_row = 0, bias_panel = 0;
 };
 
-// Backward, the same rows: weights from scores and the forward pass's logsumexp, in place.
+// Backward, the same rows: weights from scores (and biases) and the forward pass's logsumexp, in place.
 struct WeightStep {
   int64_t rows, columns;
   float* scores;
   int64_t score_row;
   float log2_scale;
-  const float* log2_sum;  // [rows]: log2 of the sum of exponentials
+  const float* log2_sum;        // [rows]: log2 of the sum of exponentials
+  const float* bias = nullptr;  // as in SoftmaxStep
+  int64_t bias_row = 0, bias_panel = 0;
 };
 
 // Backward: gradients of scores, weights * (gradient - row_term), in place of `gradient`. With dropout bits,
@@ -129,6 +134,10 @@ struct Primitives {
   void (*pack_across)(const float* first, const float* second, int64_t count, Cell* cells);
   // panel[rows][32] = value where row's bit is clear.
   void (*hide)(float* panel, int64_t row, int64_t rows, const uint32_t* bits, float value);
+  // panel[rows][32] += values[row] where row's bit is set.
+  void (*shift)(float* panel, int64_t row, int64_t rows, const uint32_t* bits, const float* values);
+  // sums[row] += the elements of panel[row][32] whose bit is set; all of them where bits is null.
+  void (*sum_panel)(const float* panel, int64_t row, int64_t rows, const uint32_t* bits, float* sums);
   void (*softmax)(const SoftmaxStep& step);
   void (*weights)(const WeightStep& step);
   void (*score_gradient)(const ScoreGradientStep& step);

@@ -232,6 +232,31 @@ void hide(float* panel, int64_t row, int64_t rows, const uint32_t* bits, float v
   }
 }
 
+template <class S>
+void shift(float* panel, int64_t row, int64_t rows, const uint32_t* bits, const float* values) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* scores = panel + i * row;
+    const auto value = S::set(values[i]);
+    for (int64_t column = 0; column < kPanel; column += S::kWidth) {
+      const auto score = S::load(scores + column);
+      S::store(scores + column, S::select(bits[i] >> column, S::add(score, value), score));
+    }
+  }
+}
+
+template <class S>
+void sum_panel(const float* panel, int64_t row, int64_t rows, const uint32_t* bits, float* sums) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* values = panel + i * row;
+    auto sum = S::zero();
+    for (int64_t column = 0; column < kPanel; column += S::kWidth) {
+      const auto value = S::load(values + column);
+      sum = S::add(sum, bits == nullptr ? value : S::select(bits[i] >> column, value, S::zero()));
+    }
+    sums[i] += S::sum(sum);
+  }
+}
+
 // The largest score of a row; NaN is passed over (its weight becomes NaN by itself).
 template <class S>
 inline float row_largest(const float* scores, int64_t columns) {
@@ -243,6 +268,17 @@ inline float row_largest(const float* scores, int64_t columns) {
   return S::largest(S::larger(even, odd));
 }
 
+// The same with a bias a panel.
+template <class S>
+inline float biased_largest(const float* scores, int64_t columns, const float* bias, int64_t bias_panel) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int64_t panel = 0; panel < columns / kPanel; ++panel) {
+    const float own = row_largest<S>(scores + panel * kPanel, kPanel) + bias[panel * bias_panel];
+    largest = own > largest ? own : largest;
+  }
+  return largest;
+}
+
 template <class S, class Cells>
 void softmax(const SoftmaxStep& step) {
   // Weights may grow to 2^8 before a row's reference moves: far from overflow, and most blocks move nothing.
@@ -250,7 +286,9 @@ void softmax(const SoftmaxStep& step) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < step.rows; ++i) {
     float* scores = step.scores + i * step.score_row;
-    const float block = row_largest<S>(scores, step.columns);
+    const float* bias = step.bias == nullptr ? nullptr : step.bias + i * step.bias_row;
+    const float block = bias == nullptr ? row_largest<S>(scores, step.columns)
+                                        : biased_largest<S>(scores, step.columns, bias, step.bias_panel);
     if (step.largest[i] == kNone) {
       step.largest[i] = block;
     } else if ((block - step.largest[i]) * step.log2_scale > kSlack) {
@@ -264,11 +302,15 @@ void softmax(const SoftmaxStep& step) {
     }
     const auto factor = S::set(step.log2_scale);
     // A row that sees nothing yet has scores of -inf, all of whose weights must be 0.
-    const auto shift = S::set(step.largest[i] == kNone ? 0.0f : -step.largest[i] * step.log2_scale);
+    const float reference = step.largest[i] == kNone ? 0.0f : -step.largest[i] * step.log2_scale;
+    auto shift = S::set(reference);
     auto even = S::zero(), odd = S::zero();
     auto* cells = reinterpret_cast<Cell*>(scores);
     const uint32_t* keep = step.keep == nullptr ? nullptr : step.keep + i * step.keep_row;
     for (int64_t column = 0; column < step.columns; column += 2 * S::kWidth) {
+      if (bias != nullptr && column % kPanel == 0) {
+        shift = S::set(bias[column / kPanel * step.bias_panel] * step.log2_scale + reference);
+      }
       auto low = power_of_two<S, Cells::kExpDegree>(S::fma(S::load(scores + column), factor, shift));
       auto high =
           power_of_two<S, Cells::kExpDegree>(S::fma(S::load(scores + column + S::kWidth), factor, shift));
@@ -290,8 +332,12 @@ void weights(const WeightStep& step) {
   const auto factor = S::set(step.log2_scale);
   for (int64_t i = 0; i < step.rows; ++i) {
     float* scores = step.scores + i * step.score_row;
-    const auto shift = S::set(-step.log2_sum[i]);
+    const float* bias = step.bias == nullptr ? nullptr : step.bias + i * step.bias_row;
+    auto shift = S::set(-step.log2_sum[i]);
     for (int64_t column = 0; column < step.columns; column += S::kWidth) {
+      if (bias != nullptr && column % kPanel == 0) {
+        shift = S::set(bias[column / kPanel * step.bias_panel] * step.log2_scale - step.log2_sum[i]);
+      }
       S::store(scores + column,
                power_of_two<S, Cells::kExpDegree>(S::fma(S::load(scores + column), factor, shift)));
     }
@@ -441,6 +487,8 @@ constexpr Primitives make_primitives() {
           .pack_along = Cells::pack_along,
           .pack_across = Cells::pack_across,
           .hide = hide<S>,
+          .shift = shift<S>,
+          .sum_panel = sum_panel<S>,
           .softmax = softmax<S, Cells>,
           .weights = weights<S, Cells>,
           .score_gradient = score_gradient<S>,

@@ -1,9 +1,11 @@
 #include "iha/kernels/cpu/spans.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "iha/kernels/cpu/primitives.h"
+#include "iha/kernels/cpu/regions.h"
 
 namespace iha::cpu {
 namespace {
@@ -30,12 +32,19 @@ int64_t View::index_from(int64_t token) const {
 }
 
 Scope::Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
-             int64_t rows_per_token, std::span<const int64_t> ranks)
-    : pattern_(pattern), view_(keys), rows_per_token_(rows_per_token), ranks_(ranks) {
+             int64_t rows_per_token, std::span<const int64_t> ranks, const Regions* regions)
+    : pattern_(pattern), view_(keys), rows_per_token_(rows_per_token), regions_(regions), ranks_(ranks) {
+  for (size_t m = 0; regions != nullptr && m < regions->modes.size(); ++m) {
+    modes_.emplace_back(problem, batch, regions->modes[m], keys, rows_per_token, ranks);
+  }
   view_.count = keys.index_from(problem.keys_of(batch));
   rows_ = view_.count * rows_per_token;
   flat_ = problem.order == Order::kFlat && pattern.causal() && rows_per_token > 1;
-  step_hides_ = pattern.step != Step::kNone && pattern.every > 1 && view_.step == 1;
+  if (pattern.step != Step::kNone) period_ = pattern.every / std::gcd(pattern.every, view_.step);
+  step_hides_ = period_ > 1;
+  for (int64_t token = 0; token < kPanel; ++token) {
+    if (token % period_ != 0) on_step_ &= ~(uint32_t{1} << token);
+  }
   if (problem.documents.empty()) return;
   documents_ = std::span(problem.documents).subspan(batch * problem.keys, problem.keys);
   for (int64_t row = 0; row < rows_; row += kPanel) {
@@ -49,6 +58,18 @@ Scope::Scope(const Problem& problem, int64_t batch, const Pattern& pattern, cons
 }
 
 Span Scope::span(int64_t position, int64_t pseudo) const {
+  if (regions_ != nullptr) {
+    Span hull;
+    for (size_t m = 0; m < modes_.size(); ++m) {
+      if ((regions_->positive >> m & 1u) == 0) continue;
+      const Span own = modes_[m].span(position, pseudo);
+      hull.first_end = std::max(hull.first_end, own.first_end);
+      if (own.begin >= own.end) continue;
+      hull.begin = hull.end == 0 ? own.begin : std::min(hull.begin, own.begin);
+      hull.end = std::max(hull.end, own.end);
+    }
+    return hull;
+  }
   const Pattern& p = pattern_;
   constexpr int64_t kFar = int64_t{1} << 60;  // beyond any position, small enough to add to one
   int64_t begin = position - std::min(p.left, kFar), end = position + std::min(p.right, kFar) + 1;
@@ -75,6 +96,10 @@ Span Scope::span(int64_t position, int64_t pseudo) const {
     }
   }
   if (span.begin >= span.end) span.begin = span.end = 0;
+  if (step_hides_) {  // the view holds whole classes of the step, so the division leaves no rest
+    const int64_t origin = p.step == Step::kRelative ? position : 0;
+    span.phase = modulo(floor_divide(origin - view_.first, view_.step), period_);
+  }
   return span;
 }
 
@@ -83,15 +108,43 @@ bool Scope::key_visible(const Span& span, int64_t position, int64_t index, int64
   if (!documents_.empty() && documents_[token] != documents_[position]) return false;
   if (row < span.first_end && (documents_.empty() || ranks_[token] < pattern_.first)) return true;
   if (row < span.begin || row >= span.end) return false;
-  if (!step_hides_) return true;
-  return modulo(pattern_.step == Step::kRelative ? position - token : token, pattern_.every) == 0;
+  return !step_hides_ || modulo(index - span.phase, period_) == 0;
+}
+
+uint32_t Scope::step_bits(int64_t ahead, int64_t row) const {
+  if (ahead >= kPanel) return 0;
+  if (rows_per_token_ == 1) return on_step_ << ahead;
+  uint32_t bits = 0;
+  const int64_t first = row - row % rows_per_token_ + ahead * rows_per_token_;
+  for (int64_t own = first; own < row + kPanel; own += std::min(period_, kPanel) * rows_per_token_) {
+    bits |= range_bits(own, own + rows_per_token_, row);
+  }
+  return bits;
+}
+
+void Scope::bits(const Span* spans, const int64_t* positions, int64_t count, int64_t row,
+                 uint32_t* bits) const {
+  if (!documents_.empty()) {
+    for (int64_t i = 0; i < count; ++i) bits[i] = this->bits(spans[i], positions[i], row);
+    return;
+  }
+  const int64_t phase = step_hides_ ? row / rows_per_token_ % period_ : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bits[i] = range_bits(spans[i].begin, spans[i].end, row);
+    if (step_hides_ && bits[i] != 0) {
+      const int64_t ahead = spans[i].phase - phase;
+      bits[i] &= step_bits(ahead < 0 ? ahead + period_ : ahead, row);
+    }
+    bits[i] |= range_bits(0, spans[i].first_end, row);
+  }
 }
 
 uint32_t Scope::bits(const Span& span, int64_t position, int64_t row) const {
-  if (documents_.empty() && !step_hides_) {
-    return range_bits(span.begin, span.end, row) | range_bits(0, span.first_end, row);
-  }
   uint32_t bits = 0;
+  if (documents_.empty()) {
+    this->bits(&span, &position, 1, row, &bits);
+    return bits;
+  }
   const int64_t end = std::min(row + kPanel, rows_);
   for (int64_t key = row, index = row / rows_per_token_, next = (index + 1) * rows_per_token_; key < end;
        ++key) {
@@ -104,7 +157,14 @@ uint32_t Scope::bits(const Span& span, int64_t position, int64_t row) const {
   return bits;
 }
 
-bool Scope::sees_any(const Span& span, int64_t position) const {
+bool Scope::sees_any(const Span& span, int64_t position, int64_t pseudo) const {
+  for (size_t m = 0; m < modes_.size(); ++m) {
+    if ((regions_->positive >> m & 1u) != 0 &&
+        modes_[m].sees_any(modes_[m].span(position, pseudo), position, pseudo)) {
+      return true;
+    }
+  }
+  if (regions_ != nullptr) return false;
   const bool in_range = span.begin < span.end || span.first_end > 0;
   if (!in_range || (documents_.empty() && !step_hides_)) return in_range;
   for (int64_t row = 0; row < rows_; row += kPanel) {

@@ -21,43 +21,56 @@ struct View {
 };
 
 // Key rows that one query row sees: [begin, end) and [0, first_end). Rows of a view: index * rows_per_token +
-// pseudo.
+// pseudo. Where a step is not in the view, tokens of [begin, end) whose index is `phase` modulo its period.
 struct Span {
-  int64_t begin = 0, end = 0, first_end = 0;
+  int64_t begin = 0, end = 0, first_end = 0, phase = 0;
 };
 
 // How key rows relate to a group of query rows.
 enum class Sight : uint8_t { kNone, kPartial, kFull };
 
-// One head's keys in one sequence.
+struct Regions;
+
+// One head's keys in one sequence. Of a learned head (`regions`) a row sees what a mode of positive weight
+// shows; its span is the least that holds theirs, and panels are asked of the modes (query_tile.h).
 class Scope {
  public:
   // `ranks`: of each token of the sequence among its document's, where documents meet first tokens; else
   // empty.
   Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
-        int64_t rows_per_token, std::span<const int64_t> ranks);
+        int64_t rows_per_token, std::span<const int64_t> ranks, const Regions* regions = nullptr);
 
+  const Regions* regions() const { return regions_; }
+  const std::vector<Scope>& modes() const { return modes_; }
   // Spans say it all: no bits are needed.
-  bool spans_decide() const { return documents_.empty() && !step_hides_; }
+  bool spans_decide() const { return documents_.empty() && !step_hides_ && regions_ == nullptr; }
   int64_t rows() const { return rows_; }      // of the view, cut to the sequence's length
   const View& view() const { return view_; }  // cut likewise
   // The query at absolute position `position`, pseudo-query `pseudo` (0 where a token has one row).
   Span span(int64_t position, int64_t pseudo) const;
   // Bit c: is key row `row` + c visible?
   uint32_t bits(const Span& span, int64_t position, int64_t row) const;
+  // The same for `count` query rows at once.
+  void bits(const Span* spans, const int64_t* positions, int64_t count, int64_t row, uint32_t* bits) const;
   // Whether the row sees any key at all.
-  bool sees_any(const Span& span, int64_t position) const;
+  bool sees_any(const Span& span, int64_t position, int64_t pseudo) const;
   // What `count` query rows see of the panel of 32 key rows from `row`.
   Sight sight(const Span* spans, const int64_t* positions, int64_t count, int64_t row) const;
 
  private:
   bool key_visible(const Span& span, int64_t position, int64_t index, int64_t row) const;
+  // Bits of the rows on the step: `ahead` tokens from that of `row` to the next one on it.
+  uint32_t step_bits(int64_t ahead, int64_t row) const;
 
   Pattern pattern_;
   View view_;
   int64_t rows_per_token_, rows_;
-  bool flat_;        // a causal head in flat order: at j = i only pseudo-keys up to the pseudo-query's own
-  bool step_hides_;  // the step is not in the view
+  bool flat_;           // a causal head in flat order: at j = i only pseudo-keys up to the pseudo-query's own
+  int64_t period_ = 1;  // of the step, in tokens of the view
+  uint32_t on_step_ = ~0u;  // bits of every period_-th of 32 tokens
+  bool step_hides_;         // the step is not in the view: period_ > 1
+  const Regions* regions_;
+  std::vector<Scope> modes_;
   std::span<const int64_t> documents_, ranks_;
   std::vector<std::pair<int64_t, int64_t>> panel_documents_;  // smallest and largest number of a panel
 };

@@ -1,4 +1,5 @@
 #include "iha/kernels/reference/collapse.h"
+#include "iha/kernels/reference/pair_weights.h"
 #include "iha/kernels/reference/pseudo_heads.h"
 
 namespace iha::reference {
@@ -32,7 +33,7 @@ Outputs forward_sequence(const Problem& problem, const Visibility& visible, cons
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t i = 0; i < queries; ++i) {
       for (int64_t p = 0; p < pseudo_heads; ++p) {
-        const Row row = softmax_row(problem, visible, pseudo, inputs.sinks, b, h, i, p);
+        const Row row = softmax_row(problem, visible, pseudo, inputs, b, h, i, p);
         const int64_t at = (h * queries + i) * pseudo_heads + p;
         outputs.lse[at] = row.lse;
         weigh_values(problem, pseudo, row, b, h, i * pseudo_heads + p,
@@ -46,6 +47,7 @@ Outputs forward_sequence(const Problem& problem, const Visibility& visible, cons
 
 Outputs forward(const Problem& problem, const Inputs& inputs) {
   check(problem, "iha::reference::forward");
+  check_weights(problem, inputs, "iha::reference::forward");
   const Visibility visible(problem);
   Outputs outputs;
   for (int64_t b = 0; b < problem.batch; ++b) {
@@ -64,6 +66,7 @@ Inputs sequence_of(const Problem& problem, Inputs inputs, int64_t b) {
   skip(inputs.query, query_sizes(problem));
   skip(inputs.key, key_sizes(problem));
   skip(inputs.value, value_sizes(problem));
+  skip(inputs.block_weights, {problem.query_heads, problem.queries, 1, problem.key_blocks()});
   return inputs;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "iha/core/philox.h"
+#include "iha/kernels/reference/pair_weights.h"
 
 namespace iha::reference {
 
@@ -90,19 +91,24 @@ PseudoHeads make_pseudo_heads(const Problem& problem, const Inputs& inputs, int6
 }
 
 Row softmax_row(const Problem& problem, const Visibility& visible, const PseudoHeads& pseudo,
-                const double* sinks, int64_t b, int64_t h, int64_t i, int64_t p) {
+                const Inputs& inputs, int64_t b, int64_t h, int64_t i, int64_t p) {
   const int64_t pseudo_heads = problem.pseudo_heads, head_dim = problem.head_dim;
   const double* query = pseudo.query.data() + ((h * problem.queries + i) * pseudo_heads + p) * head_dim;
   const double* keys = pseudo.key.data() + h / problem.group() * problem.keys * pseudo_heads * head_dim;
+  const PairWeights pair_weights(problem, inputs);
+  const double* sinks = inputs.sinks;
   Row row;
   for (int64_t j = 0; j < problem.keys; ++j) {
     for (int64_t r = 0; r < pseudo_heads; ++r) {
-      if (!visible(b, h, i, p, j, r)) continue;
+      const uint32_t candidates = visible.candidates(b, h, i, p, j, r);
+      const double weight = pair_weights.weight(h, i, j, candidates);
+      if (weight == 0) continue;
       const int64_t column = j * pseudo_heads + r;
       double score = 0;
       for (int64_t c = 0; c < head_dim; ++c) score += query[c] * keys[column * head_dim + c];
       row.columns.push_back(column);
-      row.weights.push_back(problem.scale * score);  // the score for now
+      row.candidates.push_back(candidates);
+      row.weights.push_back(problem.scale * score + std::log(weight));  // the score for now
     }
   }
   const double sink = sinks == nullptr ? -std::numeric_limits<double>::infinity() : sinks[h];

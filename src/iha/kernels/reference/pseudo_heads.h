@@ -41,15 +41,16 @@ struct PseudoHeads {
 };
 PseudoHeads make_pseudo_heads(const Problem& problem, const Inputs& inputs, int64_t b);
 
-// The softmax of pseudo-query (i, p) of head h.
+// The softmax of pseudo-query (i, p) of head h over s + ln w.
 struct Row {
-  std::vector<int64_t> columns;  // j * P + r of the pseudo-keys it sees, ascending
-  std::vector<double> weights;   // of these columns; with a sink they sum to less than 1
+  std::vector<int64_t> columns;      // j * P + r of the pseudo-keys it sees, ascending
+  std::vector<uint32_t> candidates;  // of these columns, as Visibility::candidates has them
+  std::vector<double> weights;       // of these columns; with a sink they sum to less than 1
   double sink_weight = 0;
   double lse = 0;
 };
 Row softmax_row(const Problem& problem, const Visibility& visible, const PseudoHeads& pseudo,
-                const double* sinks, int64_t b, int64_t h, int64_t i, int64_t p);
+                const Inputs& inputs, int64_t b, int64_t h, int64_t i, int64_t p);
 
 // What dropout multiplies the weight of `column` by: 0, or 1 / (1 - p) where it is kept.
 double dropout_factor(const Problem& problem, int64_t b, int64_t h, int64_t row, int64_t column);
