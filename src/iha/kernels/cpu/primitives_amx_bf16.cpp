@@ -1,4 +1,5 @@
-// The table for bfloat16 inputs on processors with AMX (TDPBF16PS).
+// The table for bfloat16 inputs on processors with AMX (TDPBF16PS). Not run on one yet: tests run this very
+// code with its instructions emulated (tests/kernels/trapped_tiles.h).
 #include "iha/kernels/cpu/tables.h"
 #include "iha/kernels/cpu/tiles_impl.h"
 
