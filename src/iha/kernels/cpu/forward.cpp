@@ -7,9 +7,9 @@
 //
 // A tile meets keys in blocks of 512 rows: in L2 the block's panels (d * 2 KB) and values (dv * 2 KB), read
 // from L3 once a tile; in L1 the scores of one register tile's rows (8 x 512 floats, 16 KB; with AMX 32 x
-// 256, 32 of 48 KB). For each group of rows: scores = q k^T on full panels without, on partial ones with a
-// mask; weights by exp2 with a reference per row that moves only when it must; output += weights * values. 4
-// * pairs * d flops, both products from operands read in order.
+// 256, 32 of 48 KB). For each such group of rows: scores = q k^T on full panels without, on partial ones with
+// a mask; weights by exp2 with a reference per row that moves only when it must; output += weights * values.
+// 4 * pairs * d flops, both products from operands read in order.
 //
 // Few queries (a slice of one tile): tasks are ranges of the keys that the tile sees (cut.h), whose states
 // (output, largest, sum) are joined in order afterwards. A few rows of plain keys read keys and values where
