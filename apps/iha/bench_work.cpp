@@ -220,7 +220,7 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   if (choices_of(work).weighted()) {
     const auto dense = [=] { return finish(attention(inputs->query, inputs->key, inputs->value, {})); };
     return {{"iha", by(ops::CpuPath::kEngine)},
-            {"iha, dense", dense, false},
+            {"iha, dense", dense, 0, false},
             {"composed", by(ops::CpuPath::kComposed)}};
   }
   const bool square = work.queries == work.keys;

@@ -41,6 +41,7 @@ struct Contender {
   std::function<at::Tensor()> run;
   bool same = true;        // false: another function, to measure time by
   int64_t held_bytes = 0;  // what it keeps beside the inputs: a mask
+  bool same = true;        // false: another function, to measure time by
 };
 
 // iha (the engine), composed, and torch: scaled_dot_product_attention, with is_causal or no mask where that

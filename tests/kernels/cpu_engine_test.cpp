@@ -128,7 +128,7 @@ TEST_P(EveryOption, MatchesOracle) {
 }
 
 TEST_P(EveryOption, OfHeadsThatChooseMatchesOracle) {
-  const int calls = GetParam() == DType::kFloat32 ? 150 : 60;
+  const int calls = GetParam() == DType::kFloat32 ? 100 : 40;
   for (int seed = 0; seed < calls && !HasFatalFailure(); ++seed) {
     const Call call = draw_call(seed, GetParam(), true);
     const Expected expected = by_oracle(call);

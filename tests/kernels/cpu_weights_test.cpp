@@ -193,6 +193,39 @@ TEST(CpuWeights, AQuerysChoicesReachNoOtherQuery) {
   }
 }
 
+// All weight on one candidate: the fixed pattern, bit for bit, also while the gradients of the other weights
+// are computed.
+TEST(CpuWeights, ADecidedHeadComputesWhatTheFixedPatternDoes) {
+  const std::vector<std::string> candidates{"global", "causal_sliding:20", "strided:8",
+                                            "causal_chunked:50+first:3"};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (size_t one = 0; one < candidates.size(); ++one) {
+      Call call = weighted_call(
+          200,
+          text("learned(", candidates[0], "|", candidates[1], "|", candidates[2], "|", candidates[3], ")")
+              .c_str(),
+          1, {});
+      call.dtype = dtype;
+      PhiloxStream random(7);
+      fill_call(call, random, false, false, false, false);
+      for (size_t m = 0; m < 4; ++m) call.mode_weights.set(static_cast<int64_t>(m), m == one ? 1.0 : 0.0);
+      Call fixed = call;
+      fixed.problem.patterns = {parse_pattern(candidates[one])};
+      fixed.mode_weights = Tensor();
+      for (const Isa isa : supported_isas()) {
+        const Results own = run_forward(call, isa, serial()), expected = run_forward(fixed, isa, serial());
+        const GradientResults back = run_backward(call, own, isa, serial()),
+                              expected_back = run_backward(fixed, expected, isa, serial());
+        EXPECT_TRUE(own.out.bytes == expected.out.bytes && own.lse.bytes == expected.lse.bytes &&
+                    back.query.bytes == expected_back.query.bytes &&
+                    back.key.bytes == expected_back.key.bytes &&
+                    back.value.bytes == expected_back.value.bytes)
+            << name_of(isa) << " " << candidates[one];
+      }
+    }
+  }
+}
+
 TEST(CpuWeights, PrimitivesShiftAndSumWhereBitsAreSet) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const Isa isa : supported_isas()) {
