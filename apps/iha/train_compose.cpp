@@ -62,6 +62,7 @@ int run(const ComposeOptions& given) {
   models::TokenTagger model(model_config(options));
   train::CompositionObjective objective(model, options.resolved_data(), options.training.batch,
                                         options.training.seed);
+  options.training.gates.tokens = options.resolved_data().max_side * options.resolved_data().max_side;
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train compose", *model, objective, options.training);
 

@@ -1,0 +1,65 @@
+// Needles: one a key, out of every window's reach, asked for once each; batches by number.
+#include "iha/tasks/needle.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "iha/models/loss.h"
+
+namespace iha::tasks {
+namespace {
+
+TEST(Needle, EveryQuestionHasOneNeedleOutOfReach) {
+  const NeedleOptions options{.tokens = 60, .keys = 3, .values = 5, .filler = 4, .distance = 50};
+  std::set<int64_t> places;
+  for (int64_t number = 0; number < 20; ++number) {
+    const NeedleBatch batch = needle_batch(options, Split::kTrain, number, 4);
+    const auto symbols = batch.symbols.accessor<int64_t, 2>(), values = batch.values.accessor<int64_t, 2>();
+    for (int64_t s = 0; s < 4; ++s) {
+      std::set<int64_t> asked;
+      for (int64_t n = 0; n < 60; ++n) {
+        const bool question = n >= 57;
+        EXPECT_EQ(values[s][n] == models::kIgnore, !question);
+        EXPECT_EQ(symbols[s][n] >= 4 + 3 * 5, question);
+        ASSERT_LT(symbols[s][n], options.symbols());
+        if (!question) continue;
+        const int64_t key = symbols[s][n] - 4 - 3 * 5;
+        asked.insert(key);
+        int64_t needles = 0;
+        for (int64_t j = 0; j < 57; ++j) {
+          if (symbols[s][j] < 4 || (symbols[s][j] - 4) / 5 != key) continue;
+          ++needles;
+          EXPECT_EQ((symbols[s][j] - 4) % 5, values[s][n]);
+          EXPECT_GE(57 - j, 50);
+          places.insert(j);
+        }
+        EXPECT_EQ(needles, 1);
+      }
+      EXPECT_EQ(asked.size(), 3u);
+    }
+  }
+  EXPECT_EQ(places.size(), 8u);  // 0 .. 7: all that are far enough
+}
+
+TEST(Needle, NumberAndSplitDecideABatch) {
+  const NeedleOptions options{.tokens = 100, .distance = 20};
+  const auto batch = needle_batch(options, Split::kTrain, 4, 2).symbols;
+  EXPECT_TRUE(batch.equal(needle_batch(options, Split::kTrain, 4, 2).symbols));
+  EXPECT_FALSE(batch.equal(needle_batch(options, Split::kTrain, 3, 2).symbols));
+  EXPECT_FALSE(batch.equal(needle_batch(options, Split::kTest, 4, 2).symbols));
+}
+
+TEST(Needle, RefusesWhatDoesNotFit) {
+  const NeedleOptions fits{.tokens = 57, .keys = 4, .distance = 50};
+  EXPECT_NO_THROW(needle_batch(fits, Split::kTrain, 0, 1));
+  for (const NeedleOptions& options : {NeedleOptions{.tokens = 56, .keys = 4, .distance = 50},
+                                       NeedleOptions{.keys = 0}, NeedleOptions{.values = 0},
+                                       NeedleOptions{.filler = 0}, NeedleOptions{.distance = 0}}) {
+    EXPECT_THROW(needle_batch(options, Split::kTrain, 0, 1), std::invalid_argument);
+  }
+}
+
+}  // namespace
+}  // namespace iha::tasks
