@@ -27,7 +27,7 @@ struct NeedleOptions {
   int64_t d_model = 64;
   int64_t index_dim = 16;
   int64_t test_tokens = 4096;
-  int64_t held_out = 64;
+  int64_t held_out = 32;
   TrainingOptions training;
 };
 
@@ -35,7 +35,7 @@ NeedleOptions::NeedleOptions() {
   data.tokens = 1024;
   training.output = "runs/needle";
   training.batch = 8;
-  training.trainer.schedule = {.peak = 5e-3, .steps = 300, .warmup = 20, .floor = 0.1};
+  training.trainer.schedule = {.peak = 3e-3, .steps = 400, .warmup = 20, .floor = 0.1};
   training.trainer.evaluate_every = 100;
 }
 
@@ -121,9 +121,11 @@ void declare(CLI::App& command, NeedleOptions& options) {
       .add_option("--distance", options.data.distance,
                   "Tokens from every needle to the first question, at least")
       ->check(counts);
-  command.add_option("--keys", options.data.keys, "Needles of a sequence, and as many questions")
+  command.add_option("--keys", options.data.keys, "Needles of a sequence, one a key")
       ->check(counts);
   command.add_option("--values", options.data.values, "Values that a needle may have")->check(counts);
+  command.add_option("--length", options.data.length, "Tokens of a needle")->check(counts);
+  command.add_option("--questions", options.data.questions, "Questions of a sequence, at its end")->check(counts);
   command.add_option("--filler", options.data.filler, "Symbols of the haystack")->check(counts);
   command.add_option("--d-model", options.d_model, "Width of the model, a multiple of the heads")
       ->check(CLI::Range(1, 1 << 16));

@@ -24,7 +24,7 @@ struct PlantedOptions {
   tasks::PlantedModesOptions data;
   std::string patterns = "learned(global|causal_sliding:1|strided:8|sliding:8)*3";
   int64_t d_model = 48;
-  double gate_noise = 0.0;
+  double gate_noise = 0.5;
   int64_t held_out = 256;
   TrainingOptions training;
 };
@@ -32,9 +32,10 @@ struct PlantedOptions {
 PlantedOptions::PlantedOptions() {
   training.output = "runs/planted";
   training.batch = 16;
-  training.trainer.schedule = {.peak = 1e-2, .steps = 600, .warmup = 20, .floor = 0.1};
+  training.trainer.schedule = {.peak = 1e-2, .steps = 800, .warmup = 20, .floor = 0.1};
   training.trainer.evaluate_every = 100;
-  training.gates.cost = 0.02;
+  training.gates.final_temperature = 0.2;
+  training.gates.cost = 0.005;
 }
 
 models::SequenceTaggerConfig model_config(const PlantedOptions& options) {
@@ -127,7 +128,7 @@ int run(const PlantedOptions& given) {
 void declare(CLI::App& command, PlantedOptions& options) {
   command.add_option("--patterns", options.patterns, "Patterns of the heads, one a head")
       ->check(pattern_list());
-  command.add_option("--tokens", options.data.tokens, "Tokens of a sequence")->check(CLI::Range(8, 1 << 16));
+  command.add_option("--tokens", options.data.tokens, "Tokens of a sequence")->check(CLI::Range(9, 1 << 16));
   command.add_option("--step", options.data.step, "The distances that one tag needs are its multiples")
       ->check(CLI::Range(1, 1 << 12));
   command.add_option("--d-model", options.d_model, "Width of the model, a multiple of the heads")

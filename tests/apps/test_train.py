@@ -191,8 +191,8 @@ def test_a_language_model_of_learned_heads_is_hardened_too(iha, text, tmp_path):
 
 @pytest.mark.parametrize("patterns, keys", [("causal_dynamic:8:2*2", 24), ("causal_sliding:23*2", 24)])
 def test_needles_train_and_are_tested_at_another_length(iha, tmp_path, patterns, keys):
-    small = ["--tokens", 64, "--test-tokens", 160, "--distance", 24, "--keys", 2, "--d-model", 16, "--batch", 4]
-    run = ["--steps", 6, "--held-out", 6, "--patterns", patterns, "--output", tmp_path / "run", "--json"]
+    small = ["--tokens", 64, "--test-tokens", 160, "--distance", 24, "--keys", 2, "--length", 4]
+    run = ["--questions", 8, "--d-model", 16, "--batch", 4, "--steps", 6, "--held-out", 6, "--patterns", patterns, "--output", tmp_path / "run", "--json"]
     summary = json.loads(iha("train", "needle", *small, *run).stdout)
     assert summary["keys_read"] == keys and summary["test_tokens"] == 160
     assert 0 <= summary["test"]["accuracy"] <= 1 and summary["test"]["chance"] == 0.125

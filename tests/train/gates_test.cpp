@@ -120,12 +120,12 @@ TEST(PlantedModesObjective, MeasuresEveryTag) {
 }
 
 TEST(NeedleObjective, CountsQuestionsAndTestsAtOtherLengths) {
-  const tasks::NeedleOptions data{.tokens = 64, .keys = 3, .values = 4, .distance = 24};
+  const tasks::NeedleOptions data{.tokens = 64, .keys = 3, .values = 4, .length = 2, .questions = 5, .distance = 24};
   models::SequenceTagger model = tagger("causal_dynamic:8:2,causal", data.symbols(), data.values);
   const auto before = random_state();
   NeedleObjective objective(model, data, 4, 6);
   const Loss loss = objective.loss(0);
-  EXPECT_EQ(loss.tokens, 4 * 3);
+  EXPECT_EQ(loss.tokens, 4 * 5);
   loss.mean.backward();
   EXPECT_GT(model->named_parameters()["blocks.0.attention.index.query.weight"].grad().abs().sum().item<double>(), 0);
   const auto metrics = objective.evaluate();
