@@ -56,7 +56,8 @@ models::SequenceTaggerConfig model_config(const NeedleOptions& options) {
 // The most keys that a question reads of `tokens` tokens in one head.
 int64_t budget(const NeedleOptions& options, int64_t tokens) {
   int64_t keys = 0;
-  for (const Pattern& pattern : parse_patterns(options.patterns).entries()) {
+  const PatternList patterns = parse_patterns(options.patterns);
+  for (const Pattern& pattern : patterns.entries()) {
     keys = std::max(keys, read_keys(pattern, tokens - 1, tokens));
   }
   return keys;
@@ -67,7 +68,8 @@ std::string in_words(const json& summary) {
     return report::fixed(summary.at(split).at(name).get<double>(), 4);
   };
   return text(summary.at("patterns").get<std::string>(), ": accuracy ", figure("test", "accuracy"), " on ",
-              report::count(summary.at("test_tokens").get<int64_t>()), " tokens, of which a head reads at most ",
+              report::count(summary.at("test_tokens").get<int64_t>()),
+              " tokens, of which a head reads at most ",
               report::count(summary.at("keys_read").get<int64_t>()), " (chance ", figure("test", "chance"),
               "); ", report::count(summary.at("parameters").get<int64_t>()), " parameters, ",
               report::duration(summary.at("seconds_per_step").get<double>()), " a step\n");
@@ -121,11 +123,11 @@ void declare(CLI::App& command, NeedleOptions& options) {
       .add_option("--distance", options.data.distance,
                   "Tokens from every needle to the first question, at least")
       ->check(counts);
-  command.add_option("--keys", options.data.keys, "Needles of a sequence, one a key")
-      ->check(counts);
+  command.add_option("--keys", options.data.keys, "Needles of a sequence, one a key")->check(counts);
   command.add_option("--values", options.data.values, "Values that a needle may have")->check(counts);
   command.add_option("--length", options.data.length, "Tokens of a needle")->check(counts);
-  command.add_option("--questions", options.data.questions, "Questions of a sequence, at its end")->check(counts);
+  command.add_option("--questions", options.data.questions, "Questions of a sequence, at its end")
+      ->check(counts);
   command.add_option("--filler", options.data.filler, "Symbols of the haystack")->check(counts);
   command.add_option("--d-model", options.d_model, "Width of the model, a multiple of the heads")
       ->check(CLI::Range(1, 1 << 16));

@@ -77,9 +77,9 @@ std::string in_words(const json& summary) {
   };
   std::string words = text("accuracy ", accuracy("test"));
   if (summary.contains("hardened")) {
-    words += text(", hardened ", accuracy("hardened"), "; heads chose ",
-                  summary.at("chosen").get<std::string>(), ", the planted modes ",
-                  summary.at("found").get<bool>() ? "found" : "not found");
+    words +=
+        text(", hardened ", accuracy("hardened"), "; heads chose ", summary.at("chosen").get<std::string>(),
+             ", the planted modes ", summary.at("found").get<bool>() ? "found" : "not found");
   }
   return text(words, "; ", report::count(summary.at("parameters").get<int64_t>()), " parameters, ",
               report::duration(summary.at("seconds_per_step").get<double>()), " a step\n");

@@ -104,8 +104,9 @@ void add_training_options(CLI::App& command, TrainingOptions& options, const std
                   "Of learned heads' gates, at the last step")
       ->check(CLI::Range(1e-3, 1e3));
   command
-      .add_option("--gate-cost", options.gates.cost,
-                  "Added to the loss: this times the share of all pairs that learned heads are expected to read")
+      .add_option(
+          "--gate-cost", options.gates.cost,
+          "Added to the loss: this times the share of all pairs that learned heads are expected to read")
       ->check(CLI::Range(0.0, 1e3));
   command.add_option("--log-every", options.log_every, "Steps between records of the log")
       ->check(CLI::Range(1, 1 << 30));
@@ -136,8 +137,7 @@ TrainingOutcome run_training(const std::string& title, torch::nn::Module& model,
   const fs::path folder = options.output;
   train::TrainerSettings settings = options.trainer;
   settings.data = course_of(options);
-  train::GatedObjective gated(model, objective, options.gates,
-                              settings.schedule.steps * settings.accumulate);
+  train::GatedObjective gated(model, objective, options.gates, settings.schedule.steps * settings.accumulate);
   train::Trainer trainer(model, gated, settings, folder / "checkpoints");
   if (options.resume) trainer.resume();
   const int64_t begin = trainer.state().step;

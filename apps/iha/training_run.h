@@ -66,7 +66,8 @@ bool save_hardened(const TrainingOptions& options, Model& model);
 void print_result(const TrainingOptions& options, const nlohmann::json& summary, const std::string& lines);
 
 // The parts of save_hardened that know no model.
-void write_hardened(const TrainingOptions& options, const torch::nn::Module& model, const nlohmann::json& config);
+void write_hardened(const TrainingOptions& options, const torch::nn::Module& model,
+                    const nlohmann::json& config);
 
 template <class Model>
 bool save_hardened(const TrainingOptions& options, Model& model) {

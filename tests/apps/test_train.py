@@ -165,20 +165,6 @@ def test_learned_heads_leave_their_gates_and_a_hardened_model(planted_run):
     assert "blocks.0.attention.gates.temperature" in load_file(folder / "model.safetensors")
 
 
-def test_learned_heads_resume_where_they_were(iha, planted_run, tmp_path):
-    folder, _ = planted_run
-    config = json.loads((folder / "config.json").read_text())
-    config.update({"output": str(tmp_path / "run"), "checkpoint-every": 7})
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    iha("train", "planted", "--config", tmp_path / "config.json", "--threads", 1)
-    (tmp_path / "run" / "summary.json").unlink()
-    checkpoints = tmp_path / "run" / "checkpoints"
-    (checkpoints / "latest").write_text((checkpoints / "best").read_text())
-    iha("train", "planted", "--config", tmp_path / "config.json", "--resume", "--threads", 1)
-    ends = [run / "checkpoints" / "step-0000000020" / "model.safetensors" for run in (folder, tmp_path / "run")]
-    assert ends[0].read_bytes() == ends[1].read_bytes()
-
-
 def test_a_language_model_of_learned_heads_is_hardened_too(iha, text, tmp_path):
     small = ["--d-model", 16, "--layers", 1, "--heads", 2, "--context", 32, "--batch", 4, "--sample", 5]
     data = ["--text", text, "--max-bytes", 60000, "--max-validation-bytes", 1000]

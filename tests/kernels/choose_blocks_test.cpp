@@ -26,8 +26,8 @@ int64_t blocks_of(const BlockChoice& choice) {
 
 std::vector<double> chosen(const BlockChoice& choice, const std::vector<double>& scores,
                            const ParallelFor& parallel = serial()) {
-  std::vector<double> weights(
-      choice.batch * choice.patterns.size() * choice.queries * blocks_of(choice), kNaN);
+  std::vector<double> weights(choice.batch * choice.patterns.size() * choice.queries * blocks_of(choice),
+                              kNaN);
   choose_blocks(choice, scores.data(), weights.data(), parallel);
   return weights;
 }

@@ -34,7 +34,8 @@ TEST(SequenceTagger, KnowsPlacesByItsPatternsAlone) {
   SequenceTagger everywhere(tagger_of("global"));
   const auto out = everywhere->forward(symbols);
   EXPECT_EQ(out.sizes(), at::IntArrayRef({2, 12, 3}));
-  EXPECT_LT(difference(everywhere->forward(symbols.index_select(1, order)), out.index_select(1, order)), 1e-5);
+  EXPECT_LT(difference(everywhere->forward(symbols.index_select(1, order)), out.index_select(1, order)),
+            1e-5);
   SequenceTagger nearby(tagger_of("sliding:1*2"));
   EXPECT_GT(difference(nearby->forward(symbols.index_select(1, order)),
                        nearby->forward(symbols).index_select(1, order)),

@@ -37,7 +37,8 @@ torch::Tensor formula(BlockIndexImpl& index, const torch::Tensor& x, const torch
   const int64_t blocks = (keys + size - 1) / size;
   auto weights =
       torch::zeros({x.size(0), static_cast<int64_t>(heads.size()), x.size(1), blocks}, torch::kFloat64);
-  const auto queries = index.query(x).unflatten(2, {-1, dim}), all_keys = index.key(context).unflatten(2, {-1, dim});
+  const auto queries = index.query(x).unflatten(2, {-1, dim}),
+             all_keys = index.key(context).unflatten(2, {-1, dim});
   int64_t dynamic = 0;
   for (size_t h = 0; h < heads.size(); ++h) {
     if (!heads[h].dynamic()) continue;
@@ -72,8 +73,9 @@ TEST(BlockIndex, WeightsAreTheFormula) {
   }
   const auto x = random_input({2, 5, 6}), context = random_input({2, 14, 6});
   EXPECT_LT(max_difference(index->forward(x, context, {}, {}), formula(*index, x, context, 9)), 1e-12);
-  EXPECT_LT(max_difference(index->forward(x, context, torch::tensor({2}), {}), formula(*index, x, context, 2)),
-            1e-12);
+  EXPECT_LT(
+      max_difference(index->forward(x, context, torch::tensor({2}), {}), formula(*index, x, context, 2)),
+      1e-12);
   EXPECT_EQ(index->forward(torch::ones({2, 0, 6}, torch::kFloat64), x, {}, {}).sizes(),
             at::IntArrayRef({2, 3, 0, 2}));
   EXPECT_EQ(index->forward(x, torch::ones({2, 0, 6}, torch::kFloat64), torch::tensor({0}), {}).sizes(),
@@ -93,7 +95,8 @@ TEST(BlockIndex, TokensPastALengthAreInNoMean) {
     expect_same_bits(weights.slice(2, 0, 10), index->forward(changed, changed, {}, lengths).slice(2, 0, 10));
     EXPECT_EQ(weights.select(3, 3).slice(2, 0, 10).sum().item<double>(), 0);  // a block without a token
     const auto cut = x.slice(1, 0, 10);
-    EXPECT_LT(max_difference(weights.slice(2, 0, 10).slice(3, 0, 3), index->forward(cut, cut, {}, {})), 1e-12);
+    EXPECT_LT(max_difference(weights.slice(2, 0, 10).slice(3, 0, 3), index->forward(cut, cut, {}, {})),
+              1e-12);
   }
 }
 
@@ -104,8 +107,8 @@ TEST(BlockIndex, ATileChoosesByItsMeanQuery) {
   const auto x = random_input({2, 18, 6});
   auto means = torch::empty_like(x);
   for (int64_t begin = 0; begin < 18; begin += 4) {
-    means.slice(1, begin, begin + 4).copy_(x.slice(1, begin, begin + 4).mean(1, true).expand_as(
-        x.slice(1, begin, begin + 4)));
+    means.slice(1, begin, begin + 4)
+        .copy_(x.slice(1, begin, begin + 4).mean(1, true).expand_as(x.slice(1, begin, begin + 4)));
   }
   EXPECT_LT(max_difference(index->forward(x, x, {}, {}), formula(*index, means, x, 0)), 1e-12);
 }
@@ -114,8 +117,7 @@ TEST(BlockIndex, IsTheSameForAnyNumberOfThreads) {
   torch::manual_seed(4);
   const int before = at::get_num_threads();
   for (const int64_t tile : {1, 16}) {
-    BlockIndex index(
-        BlockIndexOptions(64, parse_patterns("dynamic:16:3*4").entries()).tile(tile));
+    BlockIndex index(BlockIndexOptions(64, parse_patterns("dynamic:16:3*4").entries()).tile(tile));
     auto x = random_input({2, 700, 64}, torch::kFloat32).requires_grad_();
     const auto run = [&](int threads) {
       at::set_num_threads(threads);
@@ -129,7 +131,8 @@ TEST(BlockIndex, IsTheSameForAnyNumberOfThreads) {
     const auto one = run(1);
     for (const int threads : {2, 3, 7}) {
       const auto many = run(threads);
-      for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(torch::equal(one[i], many[i])) << threads << " " << i;
+      for (size_t i = 0; i < one.size(); ++i)
+        EXPECT_TRUE(torch::equal(one[i], many[i])) << threads << " " << i;
     }
   }
   at::set_num_threads(before);
@@ -138,7 +141,8 @@ TEST(BlockIndex, IsTheSameForAnyNumberOfThreads) {
 TEST(BlockIndex, GradientsAreThoseOfTheChosenSigmoids) {
   torch::manual_seed(5);
   for (const int64_t tile : {1, 3}) {
-    auto index = double_index(tile == 1 ? "causal_dynamic:4:2,global,dynamic:4:1" : "dynamic:4:2,global", 3, tile);
+    auto index =
+        double_index(tile == 1 ? "causal_dynamic:4:2,global,dynamic:4:1" : "dynamic:4:2,global", 3, tile);
     auto x = random_input({2, 13, 6}).requires_grad_();
     const auto weights = index->forward(x, x, {}, {});
     const auto upstream = random_input(weights.sizes());
@@ -146,8 +150,9 @@ TEST(BlockIndex, GradientsAreThoseOfTheChosenSigmoids) {
     // Finite differences of entries; steps so small that no choice changes.
     torch::NoGradGuard no_grad;
     const auto loss = [&] { return (index->forward(x, x, {}, {}) * upstream).sum().item<double>(); };
-    for (auto& [tensor, grad] : {std::pair(x, x.grad()), std::pair(index->query->weight, index->query->weight.grad()),
-                                 std::pair(index->key->weight, index->key->weight.grad())}) {
+    for (auto& [tensor, grad] :
+         {std::pair(x, x.grad()), std::pair(index->query->weight, index->query->weight.grad()),
+          std::pair(index->key->weight, index->key->weight.grad())}) {
       for (const int64_t entry : {int64_t{0}, tensor.numel() / 2, tensor.numel() - 1}) {
         auto value = tensor.flatten()[entry];  // a view
         const double step = 1e-6;
@@ -195,8 +200,11 @@ TEST(BlockIndex, RefusesWhatDoesNotFit) {
   refused([&] { index->forward(x, x, {}, torch::tensor({6, 1})); }, "a key length of 6, expected 0..5");
   refused([&] { index->forward(x, x.slice(0, 0, 1), {}, {}); }, "a context of 1 sequences for 2");
   auto layer = double_layer(Options(6, 2).patterns(dynamic(4, 1)));
-  refused([&] { layer->forward(x, {.documents = torch::zeros({2, 5}, torch::kInt64)}); },
-          "documents with dynamic heads");
+  refused(
+      [&] {
+        layer->forward(x, {.documents = torch::zeros({2, 5}, torch::kInt64)});
+      },
+      "documents with dynamic heads");
 }
 
 // Softmax over keys weighted by w, from plain operations.
@@ -209,7 +217,8 @@ TEST(DynamicHeads, ReadTheBlocksThatTheyChose) {
   auto w = blocks.repeat_interleave(3, 3).slice(3, 0, 11).clone();
   w.select(1, 1).mul_(visibility(causal(), 11, 11));
   const auto split = [](const torch::Tensor& flat) { return flat.unflatten(2, {2, 4}).transpose(1, 2); };
-  const auto scores = split(layer->q_proj.forward(x)).matmul(split(layer->k_proj.forward(x)).transpose(2, 3)) / 2;
+  const auto scores =
+      split(layer->q_proj.forward(x)).matmul(split(layer->k_proj.forward(x)).transpose(2, 3)) / 2;
   const auto heads = (scores + w.log()).softmax(-1).matmul(split(layer->v_proj.forward(x)));
   EXPECT_LT(max_difference(layer(x), layer->out_proj.forward(heads.transpose(1, 2).flatten(2))), 1e-12);
 }
@@ -262,17 +271,18 @@ TEST(DynamicHeads, PaddingChangesNoBit) {
   auto changed = x.clone();
   changed.select(0, 1).slice(0, 9) += 3;
   const AttentionCall lengths{.key_lengths = torch::tensor({14, 9})};
-  expect_same_bits(layer->forward(x, lengths).slice(1, 0, 9), layer->forward(changed, lengths).slice(1, 0, 9));
+  expect_same_bits(layer->forward(x, lengths).slice(1, 0, 9),
+                   layer->forward(changed, lengths).slice(1, 0, 9));
   EXPECT_GT(max_difference(layer(x).slice(1, 0, 9), layer(changed).slice(1, 0, 9)), 1e-9);
 }
 
 TEST(DynamicHeads, ServeGroupedHeadsContextAndSixteenBits) {
   torch::manual_seed(11);
-  InterleavedHeadAttention layer(Options(16, 4).kv_heads(2).pseudo_heads(2).patterns(
-      parse_patterns("dynamic:4:2*2,causal*2")));
+  InterleavedHeadAttention layer(
+      Options(16, 4).kv_heads(2).pseudo_heads(2).patterns(parse_patterns("dynamic:4:2*2,causal*2")));
   const auto x = torch::randn({2, 5, 16}), context = torch::randn({2, 21, 16});
-  const AttentionCall call{.context = context, .key_lengths = torch::tensor({21, 8}),
-                           .query_offset = torch::tensor({16})};
+  const AttentionCall call{
+      .context = context, .key_lengths = torch::tensor({21, 8}), .query_offset = torch::tensor({16})};
   const auto single = layer->forward(x, call);
   EXPECT_EQ(single.sizes(), at::IntArrayRef({2, 5, 16}));
   const auto weights = layer->weights(x, torch::tensor({4}), call);

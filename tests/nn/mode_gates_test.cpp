@@ -244,9 +244,11 @@ TEST(LearnedHeads, LogitsGetTheGradientOfFiniteDifferences) {
 
 TEST(LearnedHeads, AreCausalWhereAllModesAre) {
   const auto options = Options(8, 2).mixing(false).autoregressive(true);
-  InterleavedHeadAttention taken(Options(options).patterns(parse_patterns("learned(causal|causal_strided:2)*2")));
+  InterleavedHeadAttention taken(
+      Options(options).patterns(parse_patterns("learned(causal|causal_strided:2)*2")));
   try {
-    InterleavedHeadAttention layer(Options(options).patterns(parse_patterns("causal,learned(causal|global)")));
+    InterleavedHeadAttention layer(
+        Options(options).patterns(parse_patterns("causal,learned(causal|global)")));
     FAIL() << "taken";
   } catch (const c10::ValueError& error) {
     EXPECT_THAT(error.what_without_backtrace(), HasSubstr("heads 1 (learned(causal|global)) are not causal"));
@@ -256,8 +258,8 @@ TEST(LearnedHeads, AreCausalWhereAllModesAre) {
 TEST(LearnedHeads, AWarmStartIsThePlainLayerUnderEveryMode) {
   torch::manual_seed(9);
   const auto patterns = parse_patterns("learned(causal|global),learned(global|causal_sliding:2)");
-  auto warm = double_layer(
-      Options(8, 2).pseudo_heads(2).patterns(patterns).mixing_init(MixingInit::kWarmStart));
+  auto warm =
+      double_layer(Options(8, 2).pseudo_heads(2).patterns(patterns).mixing_init(MixingInit::kWarmStart));
   auto plain = double_layer(Options(8, 2).mixing(false).patterns(patterns));
   torch::NoGradGuard no_grad;
   auto from = warm->named_parameters();

@@ -57,9 +57,10 @@ TEST(Needle, NumberAndSplitDecideABatch) {
 TEST(Needle, RefusesWhatDoesNotFit) {
   const NeedleOptions fits{.tokens = 67, .keys = 4, .length = 2, .questions = 10, .distance = 50};
   EXPECT_NO_THROW(needle_batch(fits, Split::kTrain, 0, 1));
-  for (const NeedleOptions& options : {NeedleOptions{.tokens = 66, .keys = 4, .length = 2, .questions = 10, .distance = 50},
-                                       NeedleOptions{.length = 0}, NeedleOptions{.questions = 0}, NeedleOptions{.keys = 0}, NeedleOptions{.values = 0},
-                                       NeedleOptions{.filler = 0}, NeedleOptions{.distance = 0}}) {
+  for (const NeedleOptions& options :
+       {NeedleOptions{.tokens = 66, .keys = 4, .length = 2, .questions = 10, .distance = 50},
+        NeedleOptions{.length = 0}, NeedleOptions{.questions = 0}, NeedleOptions{.keys = 0},
+        NeedleOptions{.values = 0}, NeedleOptions{.filler = 0}, NeedleOptions{.distance = 0}}) {
     EXPECT_THROW(needle_batch(options, Split::kTrain, 0, 1), std::invalid_argument);
   }
 }

@@ -42,8 +42,8 @@ TEST(GatedObjective, TheTemperatureFallsGeometricallyWithTheBatch) {
   models::SequenceTagger model = planted_tagger();
   PlantedModesObjective inner(model, {.tokens = 16}, 2, 4);
   GatedObjective objective(*model, inner, {.temperature = 4, .final_temperature = 0.25}, 5);
-  for (const auto& [batch, expected] : {std::pair(0, 4.0), std::pair(4, 0.25), std::pair(2, 1.0),
-                                        std::pair(1, 2.0), std::pair(9, 0.25)}) {
+  for (const auto& [batch, expected] :
+       {std::pair(0, 4.0), std::pair(4, 0.25), std::pair(2, 1.0), std::pair(1, 2.0), std::pair(9, 0.25)}) {
     objective.loss(batch);
     EXPECT_NEAR(temperature(model), expected, 1e-12) << batch;
   }
@@ -79,6 +79,35 @@ TEST(GatedObjective, RefusesSettingsThatMeanNothing) {
                                        GateSettings{.cost = -1}, GateSettings{.tokens = 0}}) {
     EXPECT_THROW(GatedObjective(*model, inner, settings, 1), std::invalid_argument);
   }
+}
+
+// Temperature, noise and cost are all where they were.
+TEST(GatedObjective, AResumedRunIsTheRunThatNeverStopped) {
+  const io::Scratch scratch;
+  TrainerSettings settings;
+  settings.schedule = {.peak = 0.01, .steps = 6, .warmup = 2};
+  models::SequenceTaggerConfig config = planted_tagger()->config;
+  config.layers[0].gate_noise = 0.5;
+  const auto run = [&](const std::string& folder, int64_t stop_at) {
+    torch::manual_seed(3);
+    for (const int64_t until : {stop_at, int64_t{6}}) {
+      models::SequenceTagger model(config);
+      PlantedModesObjective inner(model, {.tokens = 16}, 2, 4);
+      GatedObjective objective(*model, inner, {.cost = 0.1, .tokens = 16}, 6);
+      Trainer trainer(*model, objective, settings, scratch / folder);
+      trainer.resume();
+      while (trainer.state().step < until) trainer.step();
+      trainer.save_checkpoint();
+      if (until == 6) return model;
+    }
+    return models::SequenceTagger(nullptr);
+  };
+  const auto whole = run("whole", 6), resumed = run("resumed", 3);
+  for (const auto& item : whole->named_parameters()) {
+    EXPECT_TRUE(same_bits(item.value(), resumed->named_parameters()[item.key()])) << item.key();
+  }
+  EXPECT_EQ(temperature(whole), temperature(resumed));
+  EXPECT_GT(whole->named_parameters()["blocks.0.attention.gates.logits"].abs().max().item<double>(), 0);
 }
 
 TEST(Gates, AreRecordedAndReadBack) {
@@ -120,14 +149,17 @@ TEST(PlantedModesObjective, MeasuresEveryTag) {
 }
 
 TEST(NeedleObjective, CountsQuestionsAndTestsAtOtherLengths) {
-  const tasks::NeedleOptions data{.tokens = 64, .keys = 3, .values = 4, .length = 2, .questions = 5, .distance = 24};
+  const tasks::NeedleOptions data{
+      .tokens = 64, .keys = 3, .values = 4, .length = 2, .questions = 5, .distance = 24};
   models::SequenceTagger model = tagger("causal_dynamic:8:2,causal", data.symbols(), data.values);
   const auto before = random_state();
   NeedleObjective objective(model, data, 4, 6);
   const Loss loss = objective.loss(0);
   EXPECT_EQ(loss.tokens, 4 * 5);
   loss.mean.backward();
-  EXPECT_GT(model->named_parameters()["blocks.0.attention.index.query.weight"].grad().abs().sum().item<double>(), 0);
+  EXPECT_GT(
+      model->named_parameters()["blocks.0.attention.index.query.weight"].grad().abs().sum().item<double>(),
+      0);
   const auto metrics = objective.evaluate();
   EXPECT_EQ(metrics[0].name, "accuracy");
   EXPECT_EQ(metrics[1].value, 0.25);

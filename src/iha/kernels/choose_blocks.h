@@ -18,8 +18,8 @@ struct BlockChoice {
   std::vector<int64_t> key_lengths = {};   // [batch]: keys at or past it do not exist; empty: all exist
 };
 
-// scores [batch, dynamic heads, ceil(queries / tile), blocks] -> weights [batch, heads, queries, blocks], both
-// contiguous. With own = floor(position / block), a row of weights is
+// scores [batch, dynamic heads, ceil(queries / tile), blocks] -> weights [batch, heads, queries, blocks],
+// both contiguous. With own = floor(position / block), a row of weights is
 //   1           for block own, where there is one
 //   sigmoid(s)  for the K eligible blocks of the highest scores s, at equal scores the one that comes first
 //   0           for the others.

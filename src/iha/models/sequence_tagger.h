@@ -44,8 +44,8 @@ class SequenceTaggerImpl : public torch::nn::Cloneable<SequenceTaggerImpl> {
   // symbols int64 [B, N] -> logits [B, N, outputs].
   torch::Tensor forward(const torch::Tensor& symbols);
 
-  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads stay
-  // learned.
+  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads
+  // stay learned.
   int64_t harden(double decided = 0.9);
 
   // Forward FLOPs of one sequence.

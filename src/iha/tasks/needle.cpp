@@ -8,8 +8,8 @@
 namespace iha::tasks {
 namespace {
 
-// Where needles may begin, counted in needles: the last token of needle n is (n + 1) length - 1, and from there
-// to the first question, tokens - questions, it is at least `distance`.
+// Where needles may begin, counted in needles: the last token of needle n is (n + 1) length - 1, and from
+// there to the first question, tokens - questions, it is at least `distance`.
 int64_t places(const NeedleOptions& options) {
   return (options.tokens - options.questions - options.distance + 1) / options.length;
 }
@@ -19,8 +19,8 @@ void check_options(const NeedleOptions& options, int64_t batch) {
   check(options.keys >= 1 && options.values >= 1 && options.filler >= 1 && options.length >= 1 &&
             options.questions >= 1 && options.distance >= 1 && batch >= 1,
         kName, options.keys, " keys, ", options.values, " values, ", options.filler, " fillers, needles of ",
-        options.length, " tokens, ", options.questions, " questions, a distance of ", options.distance, " and ",
-        batch, " sequences, expected at least 1 of each");
+        options.length, " tokens, ", options.questions, " questions, a distance of ", options.distance,
+        " and ", batch, " sequences, expected at least 1 of each");
   check(places(options) >= options.keys, kName, options.tokens, " tokens for ", options.keys, " needles of ",
         options.length, " at least ", options.distance, " tokens before ", options.questions,
         " questions, expected more");

@@ -1,7 +1,7 @@
-// Needles in a haystack: among random filler stand a few needles, each a key with a value, one symbol repeated;
-// the last tokens ask for keys, and the tag of a question is its needle's value. All needles end at least
-// `distance` tokens before the first question, so that a window of that many tokens sees none. Sequences by
-// number; no training.
+// Needles in a haystack: among random filler stand a few needles, each a key with a value, one symbol
+// repeated; the last tokens ask for keys, and the tag of a question is its needle's value. All needles end at
+// least `distance` tokens before the first question, so that a window of that many tokens sees none.
+// Sequences by number; no training.
 //
 // Symbols: filler f is f; needle (k, v) is filler + k values + v; question k is filler + keys values + k.
 #pragma once

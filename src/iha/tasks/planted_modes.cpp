@@ -14,9 +14,9 @@ constexpr int64_t kAbsent = 0, kZero = 1;  // marks; kZero + 1 is one
 
 PlantedBatch planted_batch(const PlantedModesOptions& options, Split split, int64_t number, int64_t batch) {
   const int64_t tokens = options.tokens, step = options.step;
-  check(step >= 1 && tokens >= std::max(step, kGlobalMarks) && batch >= 1, "iha::tasks::planted_batch: ",
-        tokens, " tokens, a step of ", step, " and ", batch, " sequences, expected at least a step and ",
-        kGlobalMarks, " tokens, and 1 of the others");
+  check(step >= 1 && tokens >= std::max(step, kGlobalMarks) && batch >= 1,
+        "iha::tasks::planted_batch: ", tokens, " tokens, a step of ", step, " and ", batch,
+        " sequences, expected at least a step and ", kGlobalMarks, " tokens, and 1 of the others");
   PhiloxStream stream = stream_of(options.seed, split, number);
   PlantedBatch result{torch::empty({batch, tokens}, torch::kInt64), torch::empty({batch, tokens, 3})};
   auto symbols = result.symbols.accessor<int64_t, 2>();

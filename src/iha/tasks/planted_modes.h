@@ -1,6 +1,7 @@
-// A task whose right patterns are known: tags of every token that need one head to look at the previous token,
-// one at distances that are multiples of a step, and one globally. Symbols say nothing about places, so for a
-// model without positions a pattern is the only way to any of the three. Sequences by number; no training.
+// A task whose right patterns are known: tags of every token that need one head to look at the previous
+// token, one at distances that are multiples of a step, and one globally. Symbols say nothing about places,
+// so for a model without positions a pattern is the only way to any of the three. Sequences by number; no
+// training.
 //
 // A token holds a bit a and two marks b and c, each absent, 0 or 1; its symbol is a + 2 (b + 3 c). Bits are
 // uniform. One token of every residue class of positions mod `step` has a mark b, kGlobalMarks tokens of the
@@ -8,8 +9,9 @@
 //   previous   a of token n - 1 (of itself where n = 0)
 //   strided    the mark b of its own residue class
 //   global     what most of the marks c say
-// Of marks c a class or a window holds one or two: a head that sees all of the sequence but weighs near tokens
-// more counts those twice and errs, so that no mixture of cheaper patterns with a little of `global` will do.
+// Of marks c a class or a window holds one or two: a head that sees all of the sequence but weighs near
+// tokens more counts those twice and errs, so that no mixture of cheaper patterns with a little of `global`
+// will do.
 #pragma once
 
 #include <torch/types.h>

@@ -24,8 +24,8 @@ GatedObjective::GatedObjective(torch::nn::Module& model, Objective& inner, const
 Loss GatedObjective::loss(int64_t batch) {
   const double part =
       batches_ > 1 ? std::min(1.0, static_cast<double>(batch) / static_cast<double>(batches_ - 1)) : 0.0;
-  set_gate_temperature(model_, settings_.temperature *
-                                   std::pow(settings_.final_temperature / settings_.temperature, part));
+  set_gate_temperature(
+      model_, settings_.temperature * std::pow(settings_.final_temperature / settings_.temperature, part));
   Loss loss = inner_.loss(batch);
   if (settings_.cost == 0 || loss.tokens == 0) return loss;
   const torch::Tensor share = models::expected_pair_share(model_, settings_.tokens);

@@ -1,5 +1,6 @@
-// Training models with learned heads: an objective that sets the gates' temperature from step to step and adds
-// their cost to the loss, and the gates as numbers for logs. Not here: the gates themselves (nn/mode_gates.h).
+// Training models with learned heads: an objective that sets the gates' temperature from step to step and
+// adds their cost to the loss, and the gates as numbers for logs. Not here: the gates themselves
+// (nn/mode_gates.h).
 #pragma once
 
 #include <torch/nn/module.h>
@@ -25,8 +26,8 @@ struct GateSettings {
 // Where no head is learned it is the inner objective.
 class GatedObjective : public Objective {
  public:
-  // `model` and `inner` outlive it. Throws std::invalid_argument for temperatures not above 0, a negative cost,
-  // tokens below 1.
+  // `model` and `inner` outlive it. Throws std::invalid_argument for temperatures not above 0, a negative
+  // cost, tokens below 1.
   GatedObjective(torch::nn::Module& model, Objective& inner, const GateSettings& settings, int64_t batches);
 
   Loss loss(int64_t batch) override;

@@ -1,5 +1,5 @@
-// Training a sequence tagger on needles in a haystack: batches by number, metrics on held-out sequences of the
-// training's length or another.
+// Training a sequence tagger on needles in a haystack: batches by number, metrics on held-out sequences of
+// the training's length or another.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace iha::train {
 
 class NeedleObjective : public Objective {
  public:
-  // The model reads data.symbols() symbols and has an output a value. `held_out` sequences each for validation
-  // and test. Throws std::invalid_argument for counts below 1.
+  // The model reads data.symbols() symbols and has an output a value. `held_out` sequences each for
+  // validation and test. Throws std::invalid_argument for counts below 1.
   NeedleObjective(models::SequenceTagger model, const tasks::NeedleOptions& data, int64_t batch,
                   int64_t held_out);
 

@@ -1,4 +1,5 @@
-// Training a sequence tagger on the task with planted modes: batches by number, metrics on held-out sequences.
+// Training a sequence tagger on the task with planted modes: batches by number, metrics on held-out
+// sequences.
 #pragma once
 
 #include <cstdint>
