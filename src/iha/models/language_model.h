@@ -63,8 +63,8 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   // r].
   torch::Tensor attention_weights(const torch::Tensor& tokens, int64_t layer);
 
-  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads stay
-  // learned.
+  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads
+  // stay learned.
   int64_t harden(double decided = 0.9);
 
   // Forward FLOPs of one sequence.

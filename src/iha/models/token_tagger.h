@@ -59,8 +59,8 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
   // Logits [B, N]; those of padding mean nothing and no other cell depends on padding.
   torch::Tensor forward(const GridTokens& input);
 
-  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads stay
-  // learned.
+  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads
+  // stay learned.
   int64_t harden(double decided = 0.9);
 
   // Forward FLOPs of one grid of `tokens` cells.

@@ -86,8 +86,8 @@ struct Choice : torch::autograd::Function<Choice> {
   }
 };
 
-// Means of the existing tokens in blocks of `size`, [B, ceil(N / size), D]; 0 where none exists. lengths int64
-// [B] or undefined.
+// Means of the existing tokens in blocks of `size`, [B, ceil(N / size), D]; 0 where none exists. lengths
+// int64 [B] or undefined.
 torch::Tensor block_means(const torch::Tensor& x, int64_t size, const torch::Tensor& lengths) {
   const int64_t tokens = x.size(1), blocks = (tokens + size - 1) / size;
   const auto starts = torch::arange(blocks, torch::TensorOptions(torch::kInt64).device(x.device())) * size;
@@ -151,17 +151,16 @@ void BlockIndexImpl::pretty_print(std::ostream& stream) const {
 torch::Tensor BlockIndexImpl::forward(const torch::Tensor& x, const torch::Tensor& context,
                                       const torch::Tensor& query_offset, const torch::Tensor& key_lengths) {
   const int64_t batch = x.size(0);
-  TORCH_CHECK_VALUE(context.size(0) == batch, kName, "a context of ", context.size(0), " sequences for ", batch,
-                    ", expected as many");
+  TORCH_CHECK_VALUE(context.size(0) == batch, kName, "a context of ", context.size(0), " sequences for ",
+                    batch, ", expected as many");
   auto choice = std::make_shared<BlockChoice>();
   choice->batch = batch;
   choice->queries = x.size(1);
   choice->keys = context.size(1);
   choice->tile = options.tile();
   choice->patterns = options.heads();
-  choice->query_offset = query_offset.defined()
-                             ? values_of(query_offset, batch, "query_offset")
-                             : std::vector<int64_t>(batch, choice->keys - choice->queries);
+  choice->query_offset = query_offset.defined() ? values_of(query_offset, batch, "query_offset")
+                                                : std::vector<int64_t>(batch, choice->keys - choice->queries);
   if (key_lengths.defined()) choice->key_lengths = values_of(key_lengths, batch, "key_lengths");
   for (const int64_t length : choice->key_lengths) {
     TORCH_CHECK_VALUE(length >= 0 && length <= choice->keys, kName, "a key length of ", length,
@@ -178,8 +177,8 @@ torch::Tensor BlockIndexImpl::forward(const torch::Tensor& x, const torch::Tenso
     const auto projected = Projection::apply(accumulated(input), accumulated(map->weight));
     return split_heads(projected, projected.size(2) / options.dim(), options.dim());
   };
-  return Choice::apply(heads_of(rows, query), heads_of(block_means(accumulated(context), size, key_lengths), key),
-                       choice);
+  return Choice::apply(heads_of(rows, query),
+                       heads_of(block_means(accumulated(context), size, key_lengths), key), choice);
 }
 
 }  // namespace iha::nn

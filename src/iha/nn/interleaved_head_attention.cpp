@@ -125,8 +125,7 @@ void InterleavedHeadAttentionImpl::reset() {
   if (options.sinks()) sinks = register_parameter("sinks", torch::empty({heads}));
   const auto patterns = options.patterns().expand(heads);
   if (most_candidates(patterns) > 0) {
-    gates = register_module("gates",
-                            ModeGates(patterns, options.gate_temperature(), options.gate_noise()));
+    gates = register_module("gates", ModeGates(patterns, options.gate_temperature(), options.gate_noise()));
   }
   if (std::ranges::any_of(patterns, &Pattern::dynamic)) {
     index = register_module("index", BlockIndex(BlockIndexOptions(options.d_model(), patterns)
@@ -201,7 +200,8 @@ AttentionOptions InterleavedHeadAttentionImpl::attention_options(const torch::Te
     }
   }
   if (!index.is_empty()) {
-    TORCH_CHECK_VALUE(!call.documents.defined(), "iha::nn::InterleavedHeadAttention: documents with dynamic "
+    TORCH_CHECK_VALUE(!call.documents.defined(),
+                      "iha::nn::InterleavedHeadAttention: documents with dynamic "
                       "heads, expected none: the mean of a block would tell one document of another");
     result.block_weights = index->forward(x, context, call.query_offset, call.key_lengths);
   }

@@ -77,8 +77,8 @@ struct InterleavedHeadAttentionOptions {
   TORCH_ARG(double, dropout) = 0.0;  // on attention weights, in training, in [0, 1]
   TORCH_ARG(bool, sinks) = false;    // learned sink logits, one a head, 0 at first
   TORCH_ARG(MixingInit, mixing_init) = MixingInit::kIdentityNoise;
-  TORCH_ARG(double, mixing_noise) = 0.3;    // of kIdentityNoise and kWarmStart
-  TORCH_ARG(bool, bit_linear) = false;      // every projection a BitLinear
+  TORCH_ARG(double, mixing_noise) = 0.3;  // of kIdentityNoise and kWarmStart
+  TORCH_ARG(bool, bit_linear) = false;    // every projection a BitLinear
   // Learned heads (mode_gates.h): the gates' temperature at first, and the noise on their logits in training.
   TORCH_ARG(double, gate_temperature) = 1.0;
   TORCH_ARG(double, gate_noise) = 0.0;
@@ -125,8 +125,8 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
 
   // Turns learned heads whose largest gate (without noise) is at least `decided` into heads of that mode, in
   // options.patterns and for good: their logits are gone, and optimizers made before hold parameters that are
-  // no longer read. At temperature 0 every head is decided, and outputs stay the same bit for bit. Returns how
-  // many heads stay learned.
+  // no longer read. At temperature 0 every head is decided, and outputs stay the same bit for bit. Returns
+  // how many heads stay learned.
   int64_t harden(double decided = 0.9);
 
   InterleavedHeadAttentionOptions options;  // resolved: no optional is empty
@@ -137,7 +137,7 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
   // [H, P] or [H out, H in, P]; a head begins as the mean of its own pseudo-heads (1/P). Undefined for the
   // mean.
   torch::Tensor collapse;
-  torch::Tensor sinks;  // [H]; undefined where absent
+  torch::Tensor sinks;         // [H]; undefined where absent
   ModeGates gates = nullptr;   // of learned heads; empty without any
   BlockIndex index = nullptr;  // of dynamic heads; empty without any
 

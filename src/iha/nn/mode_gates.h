@@ -1,9 +1,10 @@
-// What a layer's learned heads own: a logit a candidate pattern, and a temperature. With t the temperature and
-// z the noise,
-//   gates[l, m] = softmax over m of (logits[l, m] + z) / t,     at t = 0 one for the largest, the first of equals
-// z is 0, or `noise` times draws of the Gumbel distribution (from torch's generator) at every call in training:
-// at noise 1 and t = 0 a gate is a draw from softmax(logits). Gates are the operator's mode weights.
-// Not here: the attention (interleaved_head_attention.h), annealing over a run (train/gates.h).
+// What a layer's learned heads own: a logit a candidate pattern, and a temperature. With t the temperature
+// and z the noise,
+//   gates[l, m] = softmax over m of (logits[l, m] + z) / t,     at t = 0 one for the largest, the first of
+//   equals
+// z is 0, or `noise` times draws of the Gumbel distribution (from torch's generator) at every call in
+// training: at noise 1 and t = 0 a gate is a draw from softmax(logits). Gates are the operator's mode
+// weights. Not here: the attention (interleaved_head_attention.h), annealing over a run (train/gates.h).
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -35,8 +36,8 @@ class ModeGatesImpl : public torch::nn::Cloneable<ModeGatesImpl> {
   torch::Tensor mode_weights(const torch::Tensor& gates) const;
   std::vector<Pattern> chosen(const torch::Tensor& gates) const;
   // Scalar, float64, differentiable: the pairs of query and key token that the learned heads are expected to
-  // see together, each drawing its candidate by its gates: sum over l, m of gates[l, m] pairs[l, m], in closed
-  // form (patterns/count.h).
+  // see together, each drawing its candidate by its gates: sum over l, m of gates[l, m] pairs[l, m], in
+  // closed form (patterns/count.h).
   torch::Tensor expected_pairs(int64_t queries, int64_t keys, int64_t query_offset) const;
 
   // What remains once the learned heads of `heads` are those that are still learned there: their logits, the
