@@ -127,6 +127,23 @@ std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups) {
   return blocks;
 }
 
+std::vector<report::Block> gate_curves(const fs::path& folder) {
+  std::vector<report::Block> blocks;
+  for (const train::GateCurves& head : train::read_gates(folder)) {
+    report::LineChart chart;
+    chart.title = "gates of " + head.head;
+    chart.x_label = "step";
+    chart.y_label = "gate";
+    chart.y_min = 0.0;
+    chart.y_max = 1.0;
+    for (const train::Curve& mode : head.modes) {
+      chart.series.push_back({.name = mode.name, .x = mode.steps, .y = mode.values});
+    }
+    blocks.emplace_back(std::move(chart));
+  }
+  return blocks;
+}
+
 std::vector<report::HeatMap> mixing_maps(const torch::nn::Module& module) {
   std::vector<report::HeatMap> maps;
   for (const auto& item : module.named_parameters()) {
@@ -175,6 +192,9 @@ std::vector<report::Section> language_sections(const fs::path& folder) {
        {report::CodeBlock{"prompt, from the held-out text", summary.at("prompt").get<std::string>()},
         report::CodeBlock{"what the model goes on with", summary.at("sample").get<std::string>()}}},
       {"Language model: where each head looks", {std::move(viewer)}}};
+  if (auto gates = gate_curves(folder); !gates.empty()) {
+    sections.push_back({"Language model: gates of learned heads", std::move(gates)});
+  }
   return sections;
 }
 

@@ -10,6 +10,8 @@ void add_train(CLI::App& app, Action& action) {
   train->footer("Example:\n  iha train compose --variant interleaved");
   add_train_lm(*train, action);
   add_train_compose(*train, action);
+  add_train_planted(*train, action);
+  add_train_needle(*train, action);
 }
 
 }  // namespace iha::app

@@ -7,6 +7,8 @@ namespace iha::app {
 
 CLI::App* add_train_compose(CLI::App& parent, Action& action);
 CLI::App* add_train_lm(CLI::App& parent, Action& action);
+CLI::App* add_train_needle(CLI::App& parent, Action& action);
+CLI::App* add_train_planted(CLI::App& parent, Action& action);
 
 // FLOPs of an optimizer step whose examples take `forward` FLOPs each: the backward pass counts as two
 // forward passes.

@@ -63,6 +63,7 @@ int run(const ComposeOptions& given) {
   train::CompositionObjective objective(model, options.resolved_data(), options.training.batch,
                                         options.training.seed);
   keep_freed_memory();
+  options.training.gates.tokens = options.resolved_data().max_side * options.resolved_data().max_side;
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train compose", *model, objective, options.training);
 

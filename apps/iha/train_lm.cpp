@@ -104,12 +104,14 @@ json summary_of(const LmOptions& options, models::LanguageModel model, train::La
           {"shown", printable(lines_of(text.validation, text.validation.size() / 2, kShownBytes))}};
 }
 
-int run(const LmOptions& options) {
+int run(const LmOptions& given) {
+  LmOptions options = given;
   torch::manual_seed(options.training.seed);
   models::LanguageModel model(model_config(options));
   train::LanguageObjective objective(model, tasks::read_text(options.text), options.training.batch,
                                      options.training.seed);
   keep_freed_memory();
+  options.training.gates.tokens = model->config.context;
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train lm", *model, objective, options.training);
 
@@ -121,6 +123,7 @@ int run(const LmOptions& options) {
   page.lead = "Trained on the bytes of " + std::to_string(objective.text().files.size()) + " files.";
   page.sections = language_sections(folder);
   report::write_html(folder / "report.html", page);
+  save_hardened(options.training, model);
   print_result(options.training, summary, in_words(summary));
   return 0;
 }

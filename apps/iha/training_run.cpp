@@ -96,6 +96,19 @@ void add_training_options(CLI::App& command, TrainingOptions& options, const std
       .add_option("--patience", trainer.patience,
                   "Stop after so many evaluations without a new best; 0: never")
       ->check(counts);
+  command
+      .add_option("--gate-temperature", options.gates.temperature,
+                  "Of learned heads' gates, at the first step")
+      ->check(CLI::Range(1e-3, 1e3));
+  command
+      .add_option("--final-gate-temperature", options.gates.final_temperature,
+                  "Of learned heads' gates, at the last step")
+      ->check(CLI::Range(1e-3, 1e3));
+  command
+      .add_option(
+          "--gate-cost", options.gates.cost,
+          "Added to the loss: this times the share of all pairs that learned heads are expected to read")
+      ->check(CLI::Range(0.0, 1e3));
   command.add_option("--log-every", options.log_every, "Steps between records of the log")
       ->check(CLI::Range(1, 1 << 30));
   command.add_option("--seed", options.seed, "Seed of weights, batches and dropout")->check(counts);
@@ -132,7 +145,8 @@ TrainingOutcome run_training(const std::string& title, torch::nn::Module& model,
   const fs::path folder = options.output;
   train::TrainerSettings settings = options.trainer;
   settings.data = course_of(options);
-  train::Trainer trainer(model, objective, settings, folder / "checkpoints");
+  train::GatedObjective gated(model, objective, options.gates, settings.schedule.steps * settings.accumulate);
+  train::Trainer trainer(model, gated, settings, folder / "checkpoints");
   if (options.resume) trainer.resume();
   const int64_t begin = trainer.state().step;
   train::RunLog log(folder, options.log_every, begin);
@@ -145,6 +159,7 @@ TrainingOutcome run_training(const std::string& title, torch::nn::Module& model,
         {.on_step =
              [&](const train::StepReport& report) {
                log.step(report);
+               if (report.step % options.log_every == 0) log.gates(report.step, train::gates_of(model));
                bar.update(report.step, note_of(report));
              },
          .on_evaluation = [&](const train::EvaluationReport& report) { log.evaluation(report); }});
@@ -155,6 +170,13 @@ TrainingOutcome run_training(const std::string& title, torch::nn::Module& model,
   model.eval();
   train::save_model(folder / "model.safetensors", model);
   return outcome;
+}
+
+void write_hardened(const TrainingOptions& options, const torch::nn::Module& model, const json& config) {
+  const fs::path folder = fs::path(options.output) / "hardened";
+  fs::create_directories(folder);
+  write_json(folder / "model.json", config);
+  train::save_model(folder / "model.safetensors", model);
 }
 
 json read_json(const fs::path& file) {

@@ -1,4 +1,4 @@
-// What `iha train lm` and `iha train compose` share: options of the training loop, the run's folder, and a
+// What the commands of `iha train` share: options of the training loop, the run's folder, and a
 // run with its log, progress line and checkpoints. A run's folder holds
 //   config.json        the resolved options: `--config config.json` repeats the run
 //   model.json         the model's configuration, every default written out
@@ -17,12 +17,14 @@
 #include <vector>
 
 #include "command.h"
+#include "iha/train/gates.h"
 #include "iha/train/trainer.h"
 
 namespace iha::app {
 
 struct TrainingOptions {
   train::TrainerSettings trainer;
+  train::GateSettings gates;  // read where the model has learned heads; `tokens` is the command's to set
   int64_t batch = 64;
   uint64_t seed = 0;
   int64_t log_every = 10;
@@ -59,7 +61,24 @@ nlohmann::json read_json(const std::filesystem::path& file);  // throws std::inv
 void write_json(const std::filesystem::path& file, const nlohmann::json& value);  // atomically
 nlohmann::json to_json(const std::vector<train::Metric>& metrics);  // {name: value}; null where not finite
 
+// Where the model, a models:: module with harden(), has learned heads: hardens it, undecided heads too, and
+// leaves it in hardened/ of the run's folder as model.json and model.safetensors. Tells whether it did.
+template <class Model>
+bool save_hardened(const TrainingOptions& options, Model& model);
+
 // Prints `summary` where --json was given, else `lines`.
 void print_result(const TrainingOptions& options, const nlohmann::json& summary, const std::string& lines);
+
+// The parts of save_hardened that know no model.
+void write_hardened(const TrainingOptions& options, const torch::nn::Module& model,
+                    const nlohmann::json& config);
+
+template <class Model>
+bool save_hardened(const TrainingOptions& options, Model& model) {
+  if (train::gates_of(*model).empty()) return false;
+  model->harden(0);
+  write_hardened(options, *model, model->config);
+  return true;
+}
 
 }  // namespace iha::app

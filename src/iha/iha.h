@@ -4,6 +4,7 @@
 #include "iha/core.h"
 #include "iha/models/language_model.h"
 #include "iha/models/mixer.h"
+#include "iha/models/sequence_tagger.h"
 #include "iha/models/token_tagger.h"
 #include "iha/nn/averaged_pseudo_heads.h"
 #include "iha/nn/bit_linear.h"

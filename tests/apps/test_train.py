@@ -135,3 +135,51 @@ def test_the_same_seed_gives_the_same_run(iha, tiny_compose, tmp_path):
 
 def test_nothing_is_drawn_without_a_terminal(iha, tiny_compose, tmp_path):
     assert iha("train", "compose", *tiny_compose, "--output", tmp_path / "run").stderr == ""
+
+
+@pytest.fixture(scope="module")
+def planted_run(iha, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted") / "run"
+    small = ["--tokens", 16, "--d-model", 24, "--batch", 4, "--held-out", 8, "--threads", 1]
+    often = ["--steps", 20, "--evaluate-every", 10, "--log-every", 5]
+    result = iha("train", "planted", *small, *often, "--output", folder, "--json")
+    return folder, json.loads(result.stdout)
+
+
+def test_learned_heads_leave_their_gates_and_a_hardened_model(planted_run):
+    folder, summary = planted_run
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert len(summary["gates"]) == 3
+    for head in summary["gates"]:
+        assert list(head["gates"]) == ["causal_sliding:1", "global", "sliding:8", "strided:8"]
+        assert sum(head["gates"].values()) == pytest.approx(1, abs=1e-5)
+    records = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    name = "gate blocks.0.attention, head 2: strided:8"
+    assert [record["step"] for record in records if name in record] == [5, 10, 15, 20]
+    page = (folder / "report.html").read_text()
+    assert "gates of blocks.0.attention, head 0" in page
+    hardened = json.loads((folder / "hardened" / "model.json").read_text())
+    assert hardened["layers"][0]["patterns"] == summary["chosen"] and "learned" not in summary["chosen"]
+    tensors = load_file(folder / "hardened" / "model.safetensors")
+    assert not any("gates" in name for name in tensors)
+    assert "blocks.0.attention.gates.temperature" in load_file(folder / "model.safetensors")
+
+
+def test_a_language_model_of_learned_heads_is_hardened_too(iha, text, tmp_path):
+    small = ["--d-model", 16, "--layers", 1, "--heads", 2, "--context", 32, "--batch", 4, "--sample", 5]
+    data = ["--text", text, "--max-bytes", 60000, "--max-validation-bytes", 1000]
+    patterns = ["--patterns", "learned(causal|causal_sliding:2),causal_dynamic:8:1", "--gate-cost", 0.1]
+    iha("train", "lm", *small, *data, *patterns, "--steps", 5, "--output", tmp_path / "run")
+    hardened = json.loads((tmp_path / "run" / "hardened" / "model.json").read_text())
+    assert hardened["layers"][0]["patterns"] in ("causal,causal_dynamic:8:1", "causal_sliding:2,causal_dynamic:8:1")
+    assert "gates of blocks.0.attention, head 0" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("patterns, keys", [("causal_dynamic:8:2*2", 24), ("causal_sliding:23*2", 24)])
+def test_needles_train_and_are_tested_at_another_length(iha, tmp_path, patterns, keys):
+    small = ["--tokens", 64, "--test-tokens", 160, "--distance", 24, "--keys", 2, "--length", 4]
+    run = ["--questions", 8, "--d-model", 16, "--batch", 4, "--steps", 6, "--held-out", 6, "--patterns", patterns, "--output", tmp_path / "run", "--json"]
+    summary = json.loads(iha("train", "needle", *small, *run).stdout)
+    assert summary["keys_read"] == keys and summary["test_tokens"] == 160
+    assert 0 <= summary["test"]["accuracy"] <= 1 and summary["test"]["chance"] == 0.125
+    assert (tmp_path / "run" / "report.html").exists()

@@ -48,6 +48,12 @@ std::vector<Kind> kinds() {
                                      "patterns=causal*3,sliding:2, mixing=none"),
       kind<InterleavedHeadAttention>("mixed_heads", Layer::mixed_heads(8, 2).bias(true).bit_linear(true),
                                      "mixing=identity_noise"),
+      kind<InterleavedHeadAttention>(
+          "learned", Layer(8, 2).pseudo_heads(2).patterns(learned({causal(), sliding(1), global()})),
+          "iha::nn::ModeGates(heads=2, temperature=1, noise=0)"),
+      kind<InterleavedHeadAttention>("dynamic",
+                                     Layer(8, 2).mixing(false).patterns(dynamic(2, 1)).index_dim(4),
+                                     "iha::nn::BlockIndex(heads=2, dim=4, tile=1)"),
       kind<InterleavedHeadAttention>("mixed_modes", mixed_mode_options(2, 8, causal() + global()), "W_q"),
       kind<IHAAttention>("averaged_pseudo_heads", IHAAttentionOptions(8, 2).mode("decoder").use_bitnet(true),
                          "iha_num_pseudo_heads=2, dropout=0, use_bitnet=true, mode=decoder"),

@@ -34,6 +34,20 @@ Flops attention_flops(const nn::InterleavedHeadAttentionOptions& options, int64_
   return flops;
 }
 
+torch::Tensor expected_pair_share(torch::nn::Module& module, int64_t tokens) {
+  torch::Tensor pairs;
+  int64_t heads = 0;
+  for (const auto& each : module.modules()) {
+    const auto* gates = each->as<nn::ModeGatesImpl>();
+    if (gates == nullptr) continue;
+    const torch::Tensor own = gates->expected_pairs(tokens, tokens, 0);
+    pairs = pairs.defined() ? pairs + own : own;
+    heads += static_cast<int64_t>(gates->learned.size());
+  }
+  const double all = static_cast<double>(heads) * static_cast<double>(tokens) * static_cast<double>(tokens);
+  return pairs.defined() && all > 0 ? pairs / all : pairs;
+}
+
 int64_t parameter_count(const torch::nn::Module& module) {
   int64_t count = 0;
   for (const torch::Tensor& parameter : module.parameters()) {

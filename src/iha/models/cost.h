@@ -24,6 +24,11 @@ struct Flops {
 // One attention layer over `tokens` tokens. A dense map of `in` x `out` weights costs 2 in out a token.
 Flops attention_flops(const nn::InterleavedHeadAttentionOptions& options, int64_t tokens);
 
+// What learned heads are expected to read of `tokens` tokens, as a share of all pairs: the expected pairs of
+// every learned head of the module (nn/mode_gates.h) over tokens^2 a head. A differentiable scalar in [0, 1];
+// undefined where no head is learned.
+torch::Tensor expected_pair_share(torch::nn::Module& module, int64_t tokens);
+
 // Trainable numbers, each counted once (tied weights are one tensor).
 int64_t parameter_count(const torch::nn::Module& module);
 

@@ -194,6 +194,15 @@ torch::Tensor LanguageModelImpl::attention_weights(const torch::Tensor& tokens, 
   return attention(layer)->weights(x, torch::arange(tokens.size(0), tokens.options())).squeeze(0);
 }
 
+int64_t LanguageModelImpl::harden(double decided) {
+  int64_t learned = 0;
+  for (size_t layer = 0; layer < config.layers.size(); ++layer) {
+    auto& attention = *blocks_[layer]->as<nn::TransformerBlockImpl>()->attention;
+    learned += models::harden(attention, config.layers[layer], decided);
+  }
+  return learned;
+}
+
 Flops LanguageModelImpl::flops(int64_t tokens) const {
   Flops flops;
   for (const MixerConfig& mixer : config.layers) {

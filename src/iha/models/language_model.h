@@ -70,6 +70,10 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
   torch::Tensor attention_input(const torch::Tensor& tokens, int64_t layer);
   nn::InterleavedHeadAttention attention(int64_t layer);
 
+  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads
+  // stay learned.
+  int64_t harden(double decided = 0.9);
+
   // Forward FLOPs of one sequence.
   Flops flops(int64_t tokens) const;
 

@@ -54,6 +54,12 @@ std::string listed(const std::vector<std::string>& names) {
 bool has_pseudo_heads(const std::string& kind) {
   return kind == "averaged" || kind == "interleaved";
 }
+bool has_learned(const PatternList& patterns) {
+  return most_candidates(patterns.entries()) > 0;
+}
+bool has_dynamic(const PatternList& patterns) {
+  return std::ranges::any_of(patterns.entries(), &Pattern::dynamic);
+}
 bool has_mixing(const std::string& kind) {
   return has_pseudo_heads(kind) || kind == "mixed";
 }
@@ -68,6 +74,10 @@ void check_config(const MixerConfig& config) {
                     config.pseudo_heads.value_or(1), " pseudo-heads for the kind `", kind, "`, expected 1");
   TORCH_CHECK_VALUE(has_mixing(kind) || (!config.collapse && !config.mixing_init), kName, "kind `", kind,
                     "` mixes no heads, expected neither collapse nor mixing_init");
+  TORCH_CHECK_VALUE(has_learned(config.patterns) || !config.gate_noise, kName,
+                    "gate_noise without learned heads, expected none");
+  TORCH_CHECK_VALUE(has_dynamic(config.patterns) || (!config.index_dim && !config.index_tile), kName,
+                    "index_dim or index_tile without dynamic heads, expected neither");
   const auto entries = static_cast<int64_t>(config.patterns.entries().size());
   TORCH_CHECK_VALUE(kind != "plain" || config.patterns.for_all(), kName, entries,
                     " patterns for the kind `plain`, expected one for all heads (`modes` takes one a head)");
@@ -102,6 +112,9 @@ void visit(Visitor& visitor, Config& config) {
   visitor("dropout", config.dropout);
   visitor("sinks", config.sinks);
   visitor("bit_linear", config.bit_linear);
+  visitor("gate_noise", config.gate_noise);
+  visitor("index_dim", config.index_dim);
+  visitor("index_tile", config.index_tile);
 }
 
 }  // namespace
@@ -122,6 +135,11 @@ MixerConfig resolved(const MixerConfig& config, int64_t d_model) {
     result.collapse = options.collapse();
     result.mixing_init = mixing_init_text(options.mixing_init());
   }
+  if (has_learned(config.patterns)) result.gate_noise = options.gate_noise();
+  if (has_dynamic(config.patterns)) {
+    result.index_dim = options.index_dim();
+    result.index_tile = options.index_tile();
+  }
   return result;
 }
 
@@ -141,7 +159,19 @@ InterleavedHeadAttentionOptions layer_options(const MixerConfig& config, int64_t
       .autoregressive(autoregressive);
   if (config.collapse) options.collapse(*config.collapse);
   if (config.mixing_init) options.mixing_init(parse_mixing_init(*config.mixing_init));
+  if (config.gate_noise) options.gate_noise(*config.gate_noise);
+  if (config.index_dim) options.index_dim(*config.index_dim);
+  if (config.index_tile) options.index_tile(*config.index_tile);
   return nn::resolve(std::move(options));
+}
+
+int64_t harden(nn::InterleavedHeadAttentionImpl& layer, MixerConfig& config, double decided) {
+  if (layer.gates.is_empty()) return 0;
+  const int64_t learned = layer.harden(decided);
+  config.patterns = layer.options.patterns();
+  if (config.kind == "plain") config.kind = "modes";
+  if (learned == 0) config.gate_noise.reset();
+  return learned;
 }
 
 void to_json(nlohmann::json& json, const MixerConfig& config) {

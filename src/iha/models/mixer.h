@@ -38,6 +38,11 @@ struct MixerConfig {
   double dropout = 0.0;       // on attention weights, in training
   bool sinks = false;         // a learned sink logit a head
   bool bit_linear = false;    // every projection a BitLinear
+  // Learned heads: noise on the gates' logits in training; absent: 0. Only with learned heads.
+  std::optional<double> gate_noise = std::nullopt;
+  // Dynamic heads: channels of an index query, queries that choose together; absent: 16, 1. Only with dynamic
+  // heads.
+  std::optional<int64_t> index_dim = std::nullopt, index_tile = std::nullopt;
   friend bool operator==(const MixerConfig&, const MixerConfig&) = default;
 };
 
@@ -52,6 +57,11 @@ MixerConfig resolved(const MixerConfig& config, int64_t d_model);
 // The options of the layer. `autoregressive`: patterns that see the future are refused, naming the heads.
 nn::InterleavedHeadAttentionOptions layer_options(const MixerConfig& config, int64_t d_model,
                                                   bool autoregressive);
+
+// Hardens the layer (nn::InterleavedHeadAttention::harden) and writes its patterns into the configuration it
+// was made of; `plain`, which has one pattern for all heads, becomes `modes`. Returns how many heads stay
+// learned.
+int64_t harden(nn::InterleavedHeadAttentionImpl& layer, MixerConfig& config, double decided);
 
 // JSON: an object with the fields above, patterns in their text form. Reading takes absent fields for their
 // defaults and throws std::invalid_argument for unknown ones.

@@ -141,6 +141,16 @@ nn::InterleavedHeadAttention TokenTaggerImpl::attention(int64_t layer) {
       layers_->ptr(static_cast<size_t>(layer)));
 }
 
+int64_t TokenTaggerImpl::harden(double decided) {
+  int64_t learned = 0;
+  for (size_t n = 0; n < config.layers.size(); ++n) {
+    auto* block = layers_[n]->as<nn::TransformerBlockImpl>();
+    auto* layer = block ? block->attention.get() : layers_[n]->as<nn::InterleavedHeadAttentionImpl>();
+    learned += models::harden(*layer, config.layers[n], decided);
+  }
+  return learned;
+}
+
 Flops TokenTaggerImpl::flops(int64_t tokens) const {
   Flops flops;
   for (const MixerConfig& mixer : config.layers) {

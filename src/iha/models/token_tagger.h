@@ -64,6 +64,10 @@ class TokenTaggerImpl : public torch::nn::Cloneable<TokenTaggerImpl> {
   torch::Tensor attention_input(const GridTokens& input, int64_t layer);
   nn::InterleavedHeadAttention attention(int64_t layer);
 
+  // Hardens every layer, and `config` with it: nn::InterleavedHeadAttention::harden. Returns how many heads
+  // stay learned.
+  int64_t harden(double decided = 0.9);
+
   // Forward FLOPs of one grid of `tokens` cells.
   Flops flops(int64_t tokens) const;
 

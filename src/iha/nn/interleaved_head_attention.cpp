@@ -2,6 +2,7 @@
 
 #include <torch/nn/init.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -53,6 +54,11 @@ void fill_mixing(torch::Tensor& alpha, const InterleavedHeadAttentionOptions& op
   }
 }
 
+// Whether some pseudo-queries see fewer copies of their own token than others do, in flat order.
+bool somewhere_causal(const Pattern& pattern) {
+  return pattern.causal() || std::ranges::any_of(pattern.candidates, &Pattern::causal);
+}
+
 // How a head weighs its own pseudo-heads at first, [H, P]: their mean, or, for a warm start, any weights that
 // sum to 1 where all its pseudo-queries see the same, and the last pseudo-query, which sees all, where flat
 // order hides keys from the others.
@@ -65,7 +71,7 @@ torch::Tensor own_collapse(const InterleavedHeadAttentionOptions& options,
   weights += balanced_noise(weights.sizes(), options.mixing_noise(), tensor);
   const auto patterns = options.patterns().expand(heads);
   for (int64_t head = 0; head < heads; ++head) {
-    if (options.order() != "flat" || !patterns[head].causal()) continue;
+    if (options.order() != "flat" || !somewhere_causal(patterns[head])) continue;
     weights[head].zero_();
     weights[head][-1].fill_(1);
   }
@@ -117,11 +123,22 @@ void InterleavedHeadAttentionImpl::reset() {
     collapse = register_parameter("collapse", torch::empty({heads, heads, pseudo_heads}));
   }
   if (options.sinks()) sinks = register_parameter("sinks", torch::empty({heads}));
+  const auto patterns = options.patterns().expand(heads);
+  if (most_candidates(patterns) > 0) {
+    gates = register_module("gates", ModeGates(patterns, options.gate_temperature(), options.gate_noise()));
+  }
+  if (std::ranges::any_of(patterns, &Pattern::dynamic)) {
+    index = register_module("index", BlockIndex(BlockIndexOptions(options.d_model(), patterns)
+                                                    .dim(options.index_dim())
+                                                    .tile(options.index_tile())));
+  }
   reset_own_parameters();
 }
 
 void InterleavedHeadAttentionImpl::reset_parameters() {
   for (auto* projection : {&q_proj, &k_proj, &v_proj, &out_proj}) reset_projection(*projection);
+  if (!gates.is_empty()) gates->reset_parameters();
+  if (!index.is_empty()) index->reset_parameters();
   reset_own_parameters();
 }
 
@@ -156,7 +173,9 @@ void InterleavedHeadAttentionImpl::pretty_print(std::ostream& stream) const {
          << ", autoregressive=" << flag(options.autoregressive()) << ")";
 }
 
-AttentionOptions InterleavedHeadAttentionImpl::attention_options(const AttentionCall& call) const {
+AttentionOptions InterleavedHeadAttentionImpl::attention_options(const torch::Tensor& x,
+                                                                 const torch::Tensor& context,
+                                                                 const AttentionCall& call, bool noise) {
   AttentionOptions result;
   result.patterns = options.patterns();
   result.alpha_q = optional(alpha_q);
@@ -172,7 +191,40 @@ AttentionOptions InterleavedHeadAttentionImpl::attention_options(const Attention
   result.key_lengths = optional(call.key_lengths);
   result.documents = optional(call.documents);
   result.sinks = optional(sinks);
+  if (!gates.is_empty()) {
+    const auto drawn = noise ? gates->forward() : gates->gates();
+    if (gates->temperature() == 0) {
+      result.patterns = gates->chosen(drawn);  // plain patterns, at their price
+    } else {
+      result.mode_weights = gates->mode_weights(drawn);
+    }
+  }
+  if (!index.is_empty()) {
+    TORCH_CHECK_VALUE(!call.documents.defined(),
+                      "iha::nn::InterleavedHeadAttention: documents with dynamic "
+                      "heads, expected none: the mean of a block would tell one document of another");
+    result.block_weights = index->forward(x, context, call.query_offset, call.key_lengths);
+  }
   return result;
+}
+
+int64_t InterleavedHeadAttentionImpl::harden(double decided) {
+  if (gates.is_empty()) return 0;
+  const auto values = gates->gates();
+  const auto largest = std::get<0>(values.max(1));
+  auto patterns = gates->chosen(values);
+  for (size_t l = 0; l < gates->learned.size(); ++l) {
+    const auto head = gates->learned[l];
+    if (largest[static_cast<int64_t>(l)].item<double>() < decided) patterns[head] = gates->heads[head];
+  }
+  options.patterns(patterns);
+  if (most_candidates(patterns) > 0) {
+    gates = replace_module("gates", ModeGates(gates->narrowed(patterns)));
+    return static_cast<int64_t>(gates->learned.size());
+  }
+  unregister_module("gates");
+  gates = nullptr;
+  return 0;
 }
 
 torch::Tensor InterleavedHeadAttentionImpl::forward(const torch::Tensor& x, const AttentionCall& call) {
@@ -182,7 +234,7 @@ torch::Tensor InterleavedHeadAttentionImpl::forward(const torch::Tensor& x, cons
   const auto query = split_heads(q_proj.forward(x), options.heads(), *options.head_dim());
   const auto key = split_heads(k_proj.forward(context), *options.kv_heads(), *options.head_dim());
   const auto value = split_heads(v_proj.forward(context), *options.kv_heads(), *options.head_dim());
-  auto attend = attention_options(call);
+  auto attend = attention_options(x, context, call, /*noise=*/true);
   attend.dropout_p = is_training() ? options.dropout() : 0.0;
   return out_proj.forward(merge_heads(attention(query, key, value, attend)));
 }
@@ -195,7 +247,7 @@ torch::Tensor InterleavedHeadAttentionImpl::weights(const torch::Tensor& x, cons
   check_tokens(context, options.d_model(), "context");
   const auto query = split_heads(q_proj.forward(x), options.heads(), *options.head_dim());
   const auto key = split_heads(k_proj.forward(context), *options.kv_heads(), *options.head_dim());
-  return attention_weights(query, key, rows, attention_options(call));
+  return attention_weights(query, key, rows, attention_options(x, context, call, /*noise=*/false));
 }
 
 }  // namespace iha::nn

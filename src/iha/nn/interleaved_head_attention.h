@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "iha/nn/block_index.h"
+#include "iha/nn/mode_gates.h"
 #include "iha/ops/attention.h"
 
 namespace iha::nn {
@@ -75,8 +77,14 @@ struct InterleavedHeadAttentionOptions {
   TORCH_ARG(double, dropout) = 0.0;  // on attention weights, in training, in [0, 1]
   TORCH_ARG(bool, sinks) = false;    // learned sink logits, one a head, 0 at first
   TORCH_ARG(MixingInit, mixing_init) = MixingInit::kIdentityNoise;
-  TORCH_ARG(double, mixing_noise) = 0.3;    // of kIdentityNoise and kWarmStart
-  TORCH_ARG(bool, bit_linear) = false;      // every projection a BitLinear
+  TORCH_ARG(double, mixing_noise) = 0.3;  // of kIdentityNoise and kWarmStart
+  TORCH_ARG(bool, bit_linear) = false;    // every projection a BitLinear
+  // Learned heads (mode_gates.h): the gates' temperature at first, and the noise on their logits in training.
+  TORCH_ARG(double, gate_temperature) = 1.0;
+  TORCH_ARG(double, gate_noise) = 0.0;
+  // Dynamic heads (block_index.h): channels of an index query, and the queries that choose together.
+  TORCH_ARG(int64_t, index_dim) = 16;
+  TORCH_ARG(int64_t, index_tile) = 1;
   TORCH_ARG(bool, autoregressive) = false;  // refuse patterns that are not causal, naming their heads
   TORCH_ARG(ProjectionNames, projection_names) = ProjectionNames::kProj;
 };
@@ -115,6 +123,12 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
   // The softmax weights of query rows `rows` (int64 [R]): [B, H, R, P, Nk, P]. For looking: no dropout.
   torch::Tensor weights(const torch::Tensor& x, const torch::Tensor& rows, const AttentionCall& call = {});
 
+  // Turns learned heads whose largest gate (without noise) is at least `decided` into heads of that mode, in
+  // options.patterns and for good: their logits are gone, and optimizers made before hold parameters that are
+  // no longer read. At temperature 0 every head is decided, and outputs stay the same bit for bit. Returns
+  // how many heads stay learned.
+  int64_t harden(double decided = 0.9);
+
   InterleavedHeadAttentionOptions options;  // resolved: no optional is empty
   // torch::nn::Linear, or BitLinear where options.bit_linear().
   torch::nn::AnyModule q_proj, k_proj, v_proj, out_proj;
@@ -123,14 +137,18 @@ class InterleavedHeadAttentionImpl : public torch::nn::Cloneable<InterleavedHead
   // [H, P] or [H out, H in, P]; a head begins as the mean of its own pseudo-heads (1/P). Undefined for the
   // mean.
   torch::Tensor collapse;
-  torch::Tensor sinks;  // [H]; undefined where absent
+  torch::Tensor sinks;         // [H]; undefined where absent
+  ModeGates gates = nullptr;   // of learned heads; empty without any
+  BlockIndex index = nullptr;  // of dynamic heads; empty without any
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(AttentionCall())})
 
  private:
   void reset_own_parameters();  // all but the projections
-  AttentionOptions attention_options(const AttentionCall& call) const;
+  // Of one call, with gates and blocks chosen; `noise`: on gates, in training.
+  AttentionOptions attention_options(const torch::Tensor& x, const torch::Tensor& context,
+                                     const AttentionCall& call, bool noise);
 };
 
 // A module holder as TORCH_MODULE makes it, with the published layer's constructor spelt out so that its list

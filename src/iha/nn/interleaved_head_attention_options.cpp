@@ -87,6 +87,16 @@ void check_warm_start(const Options& options) {
       "pseudo-queries of a head would stay equal");
 }
 
+void check_choosing(const Options& options) {
+  for (const auto& [name, value] : {std::pair("gate_temperature", options.gate_temperature()),
+                                    std::pair("gate_noise", options.gate_noise())}) {
+    TORCH_CHECK_VALUE(value >= 0 && std::isfinite(value), kName, ": ", name, " = ", value,
+                      ", expected a number of at least 0");
+  }
+  at_least_one(options.index_dim(), "index_dim");
+  at_least_one(options.index_tile(), "index_tile");
+}
+
 }  // namespace
 
 Options Options::interleaved(int64_t d_model, int64_t heads, std::optional<int64_t> pseudo_heads) {
@@ -121,6 +131,7 @@ Options resolve(Options options) {
                     ": dropout = ", options.dropout(), ", expected a probability in [0, 1]");
   TORCH_CHECK_VALUE(options.mixing_noise() >= 0 && std::isfinite(options.mixing_noise()), kName,
                     ": mixing_noise = ", options.mixing_noise(), ", expected a number of at least 0");
+  check_choosing(options);
   check_patterns(options);
   check_warm_start(options);
   return options;

@@ -17,6 +17,16 @@ constexpr uint32_t kStartsTag = 2;
 
 }  // namespace
 
+std::vector<int64_t> different_numbers(PhiloxStream& stream, int64_t count, int64_t bound) {
+  check(count >= 0 && count <= bound, "iha::tasks::different_numbers: ", count, " of ", bound,
+        ", expected at most as many");
+  std::vector<int64_t> all(bound);
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t n = 0; n < count; ++n) std::swap(all[n], all[n + stream.next_below(bound - n)]);
+  all.resize(count);
+  return all;
+}
+
 ShuffledIndices::ShuffledIndices(int64_t count, uint64_t seed) : count_(count), seed_(seed), order_() {
   check(count >= 1, "iha::tasks::ShuffledIndices: ", count, " examples, expected at least 1");
 }

@@ -5,7 +5,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "iha/core/philox.h"
+
 namespace iha::tasks {
+
+// The parts of data that is drawn sequence by sequence.
+enum class Split : uint32_t { kTrain, kValidation, kTest };
+// Batch `number` of a split has a stream of its own; so no batch is in two splits, but for chance.
+inline PhiloxStream stream_of(uint64_t seed, Split split, int64_t number) {
+  return PhiloxStream(seed, static_cast<uint32_t>(3 * number) + static_cast<uint32_t>(split));
+}
+
+// `count` different numbers of [0, bound), in random order; count at most bound.
+std::vector<int64_t> different_numbers(PhiloxStream& stream, int64_t count, int64_t bound);
 
 // Indices 0..count-1 in a new random order every epoch.
 class ShuffledIndices {

@@ -1,8 +1,10 @@
 // See log.h.
 #include "iha/train/log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "iha/core/error.h"
 #include "iha/io/atomic_file.h"
@@ -48,6 +50,10 @@ fs::path cut_after(const fs::path& path, int64_t step) {
   return path;
 }
 
+// A gate's name in a record: what follows the prefix is `head: mode`, and a mode has no blank.
+constexpr std::string_view kGate = "gate ";
+constexpr std::string_view kModeOf = ": ";
+
 Curve& curve_named(std::vector<Curve>& curves, const std::string& name) {
   for (Curve& curve : curves) {
     if (curve.name == name) return curve;
@@ -85,6 +91,35 @@ void RunLog::evaluation(const EvaluationReport& report) {
   }
   record.emplace_back("best", report.best);
   lines_.write(record);
+}
+
+void RunLog::gates(int64_t step, const std::vector<HeadGates>& heads) {
+  if (heads.empty() || step % every_ != 0) return;
+  io::JsonRecord record{{"step", step}};
+  for (const HeadGates& head : heads) {
+    for (std::size_t m = 0; m < head.modes.size(); ++m) {
+      record.emplace_back(text(kGate, head.name, kModeOf, head.modes[m]), head.gates[m]);
+      events_.scalar(text("gates/", head.name, "/", head.modes[m]), step, head.gates[m]);
+    }
+  }
+  lines_.write(record);
+}
+
+std::vector<GateCurves> read_gates(const fs::path& folder) {
+  std::vector<GateCurves> heads;
+  for (const Record& record : read_records(folder / kLines)) {
+    for (const auto& [name, value] : record.value.items()) {
+      const std::size_t end = name.rfind(kModeOf);
+      if (!name.starts_with(kGate) || end == std::string::npos || !value.is_number()) continue;
+      const std::string head = name.substr(kGate.size(), end - kGate.size());
+      auto found = std::ranges::find(heads, head, &GateCurves::head);
+      if (found == heads.end()) found = heads.insert(heads.end(), {head, {}});
+      Curve& curve = curve_named(found->modes, name.substr(end + kModeOf.size()));
+      curve.steps.push_back(record.value["step"].get<double>());
+      curve.values.push_back(value.get<double>());
+    }
+  }
+  return heads;
 }
 
 std::vector<Curve> read_curves(const fs::path& folder) {

@@ -9,6 +9,7 @@
 
 #include "iha/io/event_file.h"
 #include "iha/io/json_lines.h"
+#include "iha/train/gates.h"
 #include "iha/train/trainer.h"
 
 namespace iha::train {
@@ -21,6 +22,8 @@ class RunLog {
 
   void step(const StepReport& report);
   void evaluation(const EvaluationReport& report);
+  // The gates after `step`, where the step is recorded; without learned heads nothing.
+  void gates(int64_t step, const std::vector<HeadGates>& heads);
 
  private:
   int64_t every_;
@@ -36,5 +39,13 @@ struct Curve {
 // The curves of `folder`'s train.jsonl, the loss first. Numbers that were not finite are left out. Throws
 // std::invalid_argument naming file and line for a line that is no record.
 std::vector<Curve> read_curves(const std::filesystem::path& folder);
+
+// The gates over the steps of `folder`'s train.jsonl: of each learned head, in order, its name and a curve a
+// mode. Throws as read_curves.
+struct GateCurves {
+  std::string head;
+  std::vector<Curve> modes;
+};
+std::vector<GateCurves> read_gates(const std::filesystem::path& folder);
 
 }  // namespace iha::train
