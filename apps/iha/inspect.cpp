@@ -207,8 +207,14 @@ report::Viewer viewer_of(const LayerCost& cost, const LayerShape& shape) {
                             .interleaved = shape.interleaved,
                             .flat = shape.flat,
                             .heads = {}};
-  for (const HeadCost& head : cost.heads)
-    layer.heads.push_back({.text = to_text(head.pattern), .pattern = head.pattern});
+  for (const HeadCost& head : cost.heads) {
+    report::ViewedHead viewed{.text = to_text(head.pattern), .pattern = head.pattern};
+    // A learned head begins with equal gates.
+    for (const Pattern& candidate : head.pattern.candidates) {
+      viewed.gates.push_back({candidate, 1.0 / static_cast<double>(head.pattern.candidates.size())});
+    }
+    layer.heads.push_back(std::move(viewed));
+  }
   add_costs(layer, shape, static_cast<int64_t>(layer.heads.size()));
   layer.heads.resize(std::min(layer.heads.size(), kViewedHeads));
   viewer.layers.push_back(std::move(layer));

@@ -74,6 +74,45 @@ void measure(report::ViewedCosts& costs, nn::InterleavedHeadAttention layer, con
   costs.global.seconds = with(global());
 }
 
+// The blocks of weight above 0 but a query's own, of one dynamic head's weights [tokens, blocks].
+report::ChosenBlocks chosen_blocks(const Pattern& pattern, const torch::Tensor& weights) {
+  report::ChosenBlocks chosen{.block = pattern.block, .most = pattern.chosen, .blocks = {}};
+  const auto cells = weights.accessor<float, 2>();
+  for (int64_t query = 0; query < weights.size(0); ++query) {
+    const auto end = static_cast<std::size_t>((query + 1) * chosen.most);
+    for (int64_t block = 0; block < weights.size(1) && chosen.blocks.size() < end; ++block) {
+      if (block == query / pattern.block || cells[query][block] <= 0) continue;
+      chosen.blocks.push_back(static_cast<int32_t>(block));
+      chosen.weights.push_back(cells[query][block]);
+    }
+    chosen.blocks.resize(end, -1);
+    chosen.weights.resize(end, 0.0f);
+  }
+  return chosen;
+}
+
+// What learned and dynamic heads chose on x.
+void add_choices(std::vector<report::ViewedHead>& heads, nn::InterleavedHeadAttention layer,
+                 const torch::Tensor& x) {
+  if (!layer->gates.is_empty()) {
+    const torch::Tensor gates = layer->gates->gates().to(at::kDouble);  // [learned, candidates]
+    for (std::size_t at = 0; at < layer->gates->learned.size(); ++at) {
+      report::ViewedHead& head = heads[static_cast<std::size_t>(layer->gates->learned[at])];
+      const auto& candidates = head.pattern.candidates;
+      for (std::size_t mode = 0; mode < candidates.size(); ++mode) {
+        const torch::Tensor gate = gates[static_cast<int64_t>(at)][static_cast<int64_t>(mode)];
+        head.gates.push_back({candidates[mode], gate.item<double>()});
+      }
+    }
+  }
+  if (layer->index.is_empty()) return;
+  const torch::Tensor weights = layer->index->forward(x, x, {}, {})[0].to(at::kFloat).contiguous();
+  for (std::size_t head = 0; head < heads.size(); ++head) {
+    const Pattern& pattern = heads[head].pattern;
+    if (pattern.dynamic()) heads[head].chosen = chosen_blocks(pattern, weights[static_cast<int64_t>(head)]);
+  }
+}
+
 report::ViewedLayer view_layer(int64_t number, nn::InterleavedHeadAttention layer, const torch::Tensor& x,
                                const ViewingOptions& options) {
   torch::NoGradGuard no_grad;
@@ -90,6 +129,7 @@ report::ViewedLayer view_layer(int64_t number, nn::InterleavedHeadAttention laye
     viewed.heads.push_back(
         {.text = to_text(patterns[head]), .pattern = patterns[head], .weights = std::move(weights[head])});
   }
+  add_choices(viewed.heads, layer, x);
   add_costs(viewed,
             {.tokens = x.size(1),
              .head_dim = *own.head_dim(),
