@@ -39,7 +39,6 @@ double key_value_bytes(const Work& work, at::ScalarType dtype);
 struct Contender {
   std::string name;
   std::function<at::Tensor()> run;
-  bool same = true;        // false: another function, to measure time by
   int64_t held_bytes = 0;  // what it keeps beside the inputs: a mask
   bool same = true;        // false: another function, to measure time by
 };
