@@ -32,8 +32,9 @@ struct PlantedOptions {
 PlantedOptions::PlantedOptions() {
   training.output = "runs/planted";
   training.batch = 16;
-  training.trainer.schedule = {.peak = 1e-2, .steps = 800, .warmup = 20, .floor = 0.1};
+  training.trainer.schedule = {.peak = 1e-2, .steps = 1000, .warmup = 20, .floor = 0.1};
   training.trainer.evaluate_every = 100;
+  training.gates.temperature = 2.0;
   training.gates.final_temperature = 0.2;
   training.gates.cost = 0.005;
 }

@@ -169,7 +169,7 @@ def test_a_language_model_of_learned_heads_is_hardened_too(iha, text, tmp_path):
     small = ["--d-model", 16, "--layers", 1, "--heads", 2, "--context", 32, "--batch", 4, "--sample", 5]
     data = ["--text", text, "--max-bytes", 60000, "--max-validation-bytes", 1000]
     patterns = ["--patterns", "learned(causal|causal_sliding:2),causal_dynamic:8:1", "--gate-cost", 0.1]
-    iha("train", "lm", *small, *data, *patterns, "--steps", 5, "--output", tmp_path / "run")
+    iha("train", "lm", *small, *data, *patterns, "--steps", 5, "--log-every", 1, "--output", tmp_path / "run")
     hardened = json.loads((tmp_path / "run" / "hardened" / "model.json").read_text())
     assert hardened["layers"][0]["patterns"] in ("causal,causal_dynamic:8:1", "causal_sliding:2,causal_dynamic:8:1")
     assert "gates of blocks.0.attention, head 0" in (tmp_path / "run" / "report.html").read_text()
