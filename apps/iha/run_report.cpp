@@ -95,6 +95,25 @@ train::Curve thinned(const train::Curve& curve) {
   return result;
 }
 
+// The gates of every learned head over the run of `folder`, one chart a head with a line a mode; none where
+// no head is learned.
+std::vector<report::Block> gate_curves(const fs::path& folder) {
+  std::vector<report::Block> blocks;
+  for (const train::GateCurves& head : train::read_gates(folder)) {
+    report::LineChart chart;
+    chart.title = "gates of " + head.head;
+    chart.x_label = "step";
+    chart.y_label = "gate";
+    chart.y_min = 0.0;
+    chart.y_max = 1.0;
+    for (const train::Curve& mode : head.modes) {
+      chart.series.push_back({.name = mode.name, .x = mode.steps, .y = mode.values});
+    }
+    blocks.emplace_back(std::move(chart));
+  }
+  return blocks;
+}
+
 }  // namespace
 
 std::vector<report::Block> learning_curves(const std::vector<std::pair<std::string, fs::path>>& runs) {
@@ -127,21 +146,16 @@ std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups) {
   return blocks;
 }
 
-std::vector<report::Block> gate_curves(const fs::path& folder) {
-  std::vector<report::Block> blocks;
-  for (const train::GateCurves& head : train::read_gates(folder)) {
-    report::LineChart chart;
-    chart.title = "gates of " + head.head;
-    chart.x_label = "step";
-    chart.y_label = "gate";
-    chart.y_min = 0.0;
-    chart.y_max = 1.0;
-    for (const train::Curve& mode : head.modes) {
-      chart.series.push_back({.name = mode.name, .x = mode.steps, .y = mode.values});
-    }
-    blocks.emplace_back(std::move(chart));
+report::Page choosing_page(const std::string& title, const std::string& lead, const std::string& name,
+                           const fs::path& folder) {
+  report::Page page;
+  page.title = title;
+  page.lead = lead;
+  page.sections.push_back({"How it learned", learning_curves({{name, folder}})});
+  if (auto gates = gate_curves(folder); !gates.empty()) {
+    page.sections.push_back({"What each head chose", std::move(gates)});
   }
-  return blocks;
+  return page;
 }
 
 std::vector<report::HeatMap> mixing_maps(const torch::nn::Module& module) {

@@ -23,9 +23,10 @@ struct RunGroup {
 };
 std::vector<report::Block> mean_curves(const std::vector<RunGroup>& groups);
 
-// The gates of every learned head over the run of `folder`, one chart a head with a line a mode; none where
-// no head is learned.
-std::vector<report::Block> gate_curves(const std::filesystem::path& folder);
+// The page of one run of heads that choose: `lead`, the curves under `name`, and the gates if heads are
+// learned.
+report::Page choosing_page(const std::string& title, const std::string& lead, const std::string& name,
+                           const std::filesystem::path& folder);
 
 // A heat map of each alpha_q, alpha_k, alpha_v and collapse of the module; none where it has none.
 std::vector<report::HeatMap> mixing_maps(const torch::nn::Module& module);

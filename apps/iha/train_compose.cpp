@@ -3,7 +3,6 @@
 
 #include "composition_options.h"
 #include "iha/core/error.h"
-#include "iha/models/cost.h"
 #include "iha/report/format.h"
 #include "iha/report/report.h"
 #include "iha/train/composition.h"
@@ -62,22 +61,16 @@ int run(const ComposeOptions& given) {
   models::TokenTagger model(model_config(options));
   train::CompositionObjective objective(model, options.resolved_data(), options.training.batch,
                                         options.training.seed);
-  keep_freed_memory();
   options.training.gates.tokens = options.resolved_data().max_side * options.resolved_data().max_side;
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train compose", *model, objective, options.training);
 
   const int64_t side = options.resolved_data().max_side;
   json summary{{"mixer", options.model.empty() ? options.variant : options.model},
-               {"seed", options.training.seed},
-               {"rate", schedule.peak},
-               {"parameters", models::parameter_count(*model)},
-               {"steps", outcome.result.steps},
-               {"seconds", outcome.seconds},
-               {"seconds_per_step", outcome.result.seconds_per_step},
                {"flops_per_step", training_flops(model->flops(side * side).total(), options.training)},
                {"validation", to_json(objective.evaluate())},
                {"test", to_json(objective.test())}};
+  summary.update(run_figures(options.training, *model, outcome));
   write_json(fs::path(options.training.output) / "summary.json", summary);
   report::write_html(fs::path(options.training.output) / "report.html", page_of(options, model, summary));
   print_result(options.training, summary, in_words(summary));

@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "iha/core/error.h"
-#include "iha/models/cost.h"
 #include "iha/patterns/parse.h"
 #include "iha/report/format.h"
 #include "iha/report/report.h"
@@ -84,24 +83,21 @@ json summary_of(const LmOptions& options, models::LanguageModel model, train::La
   const tasks::ByteText& text = objective.text();
   const json validation = to_json(objective.evaluate());
   const std::string prompt = lines_of(text.validation, text.validation.size() / 3, 64);
-  return {{"mixer", options.mixer_name},
-          {"seed", options.training.seed},
-          {"rate", options.training.trainer.schedule.peak},
-          {"parameters", models::parameter_count(*model)},
-          {"steps", outcome.result.steps},
-          {"seconds", outcome.seconds},
-          {"seconds_per_step", outcome.result.seconds_per_step},
-          {"flops_per_step", training_flops(model->flops(model->config.context).total(), options.training)},
-          {"files", text.files.size()},
-          {"training_bytes", text.train.size()},
-          {"held_out_bytes", text.validation.size()},
-          {"validation", validation},
-          {"bits_per_byte", validation.at("bits_per_byte")},
-          {"bigram_bits_per_byte", tasks::bigram_bits_per_byte(text.train, text.validation)},
-          {"gzip_bits_per_byte", tasks::gzip_bits_per_byte(text.validation)},
-          {"prompt", printable(prompt)},
-          {"sample", printable(sample_of(model, options, prompt))},
-          {"shown", printable(lines_of(text.validation, text.validation.size() / 2, kShownBytes))}};
+  json summary{
+      {"mixer", options.mixer_name},
+      {"flops_per_step", training_flops(model->flops(model->config.context).total(), options.training)},
+      {"files", text.files.size()},
+      {"training_bytes", text.train.size()},
+      {"held_out_bytes", text.validation.size()},
+      {"validation", validation},
+      {"bits_per_byte", validation.at("bits_per_byte")},
+      {"bigram_bits_per_byte", tasks::bigram_bits_per_byte(text.train, text.validation)},
+      {"gzip_bits_per_byte", tasks::gzip_bits_per_byte(text.validation)},
+      {"prompt", printable(prompt)},
+      {"sample", printable(sample_of(model, options, prompt))},
+      {"shown", printable(lines_of(text.validation, text.validation.size() / 2, kShownBytes))}};
+  summary.update(run_figures(options.training, *model, outcome));
+  return summary;
 }
 
 int run(const LmOptions& given) {
@@ -110,7 +106,6 @@ int run(const LmOptions& given) {
   models::LanguageModel model(model_config(options));
   train::LanguageObjective objective(model, tasks::read_text(options.text), options.training.batch,
                                      options.training.seed);
-  keep_freed_memory();
   options.training.gates.tokens = model->config.context;
   prepare_folder(options.training, model->config);
   const TrainingOutcome outcome = run_training("train lm", *model, objective, options.training);

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "iha/core/error.h"
-#include "iha/models/cost.h"
 #include "iha/patterns/count.h"
 #include "iha/patterns/parse.h"
 #include "iha/report/format.h"
@@ -86,28 +85,17 @@ int run(const NeedleOptions& given) {
   const TrainingOutcome outcome = run_training("train needle", *model, objective, options.training);
 
   const fs::path folder = options.training.output;
-  const json summary{{"patterns", options.patterns},
-                     {"seed", options.training.seed},
-                     {"rate", options.training.trainer.schedule.peak},
-                     {"parameters", models::parameter_count(*model)},
-                     {"steps", outcome.result.steps},
-                     {"seconds", outcome.seconds},
-                     {"seconds_per_step", outcome.result.seconds_per_step},
-                     {"tokens", options.data.tokens},
-                     {"test_tokens", options.test_tokens},
-                     {"distance", options.data.distance},
-                     {"keys_read", budget(options, options.test_tokens)},
-                     {"validation", to_json(objective.evaluate())},
-                     {"test", to_json(objective.test(options.test_tokens))}};
+  json summary{{"patterns", options.patterns},
+               {"tokens", options.data.tokens},
+               {"test_tokens", options.test_tokens},
+               {"distance", options.data.distance},
+               {"keys_read", budget(options, options.test_tokens)},
+               {"validation", to_json(objective.evaluate())},
+               {"test", to_json(objective.test(options.test_tokens))}};
+  summary.update(run_figures(options.training, *model, outcome));
   write_json(folder / "summary.json", summary);
-  report::Page page;
-  page.title = "Needles in a haystack";
-  page.lead = in_words(summary);
-  page.sections.push_back({"How it learned", learning_curves({{options.patterns, folder}})});
-  if (auto gates = gate_curves(folder); !gates.empty()) {
-    page.sections.push_back({"What each head chose", std::move(gates)});
-  }
-  report::write_html(folder / "report.html", page);
+  report::write_html(folder / "report.html",
+                     choosing_page("Needles in a haystack", in_words(summary), options.patterns, folder));
   print_result(options.training, summary, in_words(summary));
   return 0;
 }

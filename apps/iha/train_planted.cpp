@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "iha/core/error.h"
-#include "iha/models/cost.h"
 #include "iha/patterns/parse.h"
 #include "iha/report/format.h"
 #include "iha/report/report.h"
@@ -98,30 +97,19 @@ int run(const PlantedOptions& given) {
 
   const fs::path folder = options.training.output;
   json summary{{"patterns", options.patterns},
-               {"seed", options.training.seed},
-               {"rate", options.training.trainer.schedule.peak},
                {"gate_cost", options.training.gates.cost},
-               {"parameters", models::parameter_count(*model)},
-               {"steps", outcome.result.steps},
-               {"seconds", outcome.seconds},
-               {"seconds_per_step", outcome.result.seconds_per_step},
                {"validation", to_json(objective.evaluate())},
                {"test", to_json(objective.test())},
                {"gates", gates_json(train::gates_of(*model))}};
+  summary.update(run_figures(options.training, *model, outcome));
   if (save_hardened(options.training, model)) {
     summary["chosen"] = to_text(model->config.layers[0].patterns);
     summary["found"] = found(options, model);
     summary["hardened"] = to_json(objective.test());
   }
   write_json(folder / "summary.json", summary);
-  report::Page page;
-  page.title = "Heads that find their patterns";
-  page.lead = in_words(summary);
-  page.sections.push_back({"How it learned", learning_curves({{"planted modes", folder}})});
-  if (auto gates = gate_curves(folder); !gates.empty()) {
-    page.sections.push_back({"What each head chose", std::move(gates)});
-  }
-  report::write_html(folder / "report.html", page);
+  report::write_html(folder / "report.html", choosing_page("Heads that find their patterns",
+                                                           in_words(summary), "planted modes", folder));
   print_result(options.training, summary, in_words(summary));
   return 0;
 }

@@ -44,10 +44,6 @@ struct TrainingOutcome {
   double seconds = 0;  // of this process's steps and evaluations
 };
 
-// Every step takes and frees the same megabytes. Given back to the system each time, they would be mapped and
-// cleared again, a tenth of a short step's time.
-void keep_freed_memory();
-
 // Refuses a folder that holds a run already unless --resume or --overwrite is given (which removes it), makes
 // the folder and writes config.json and `model` (as model.json).
 void prepare_folder(const TrainingOptions& options, const nlohmann::json& model);
@@ -65,6 +61,10 @@ nlohmann::json to_json(const std::vector<train::Metric>& metrics);  // {name: va
 // leaves it in hardened/ of the run's folder as model.json and model.safetensors. Tells whether it did.
 template <class Model>
 bool save_hardened(const TrainingOptions& options, Model& model);
+
+// What the summary of every run holds: seed, rate, parameters, steps, seconds, seconds_per_step.
+nlohmann::json run_figures(const TrainingOptions& options, const torch::nn::Module& model,
+                           const TrainingOutcome& outcome);
 
 // Prints `summary` where --json was given, else `lines`.
 void print_result(const TrainingOptions& options, const nlohmann::json& summary, const std::string& lines);

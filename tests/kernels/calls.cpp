@@ -14,10 +14,6 @@ std::vector<double> normal(PhiloxStream& stream, int64_t count) {
   return values;
 }
 
-const double* data_or_null(const std::vector<double>& values) {
-  return values.empty() ? nullptr : values.data();
-}
-
 Pattern random_pattern(PhiloxStream& stream, int64_t tokens) {
   const int64_t size = stream.next_below(tokens + 2), other = stream.next_below(tokens + 2);
   const std::vector<Pattern> bases = {global(),
@@ -120,19 +116,6 @@ Call::Call(Problem of, unsigned present, uint64_t seed) : problem(std::move(of))
   grad_out = normal(stream, rows * problem.value_dim);
   grad_parts = normal(stream, rows * pseudo_heads * problem.value_dim);
   grad_lse = normal(stream, rows * pseudo_heads);
-}
-
-reference::Inputs Call::inputs() const {
-  return {query.data(),
-          key.data(),
-          value.data(),
-          data_or_null(alpha_q),
-          data_or_null(alpha_k),
-          data_or_null(alpha_v),
-          data_or_null(collapse),
-          data_or_null(sinks),
-          data_or_null(mode_weights),
-          data_or_null(block_weights)};
 }
 
 reference::Upstream Call::upstream() const {

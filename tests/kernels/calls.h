@@ -21,6 +21,25 @@ Problem make_problem(const Shape& shape, const std::vector<Pattern>& patterns = 
 
 enum Present : unsigned { kNothing = 0, kAlphaQ = 1, kAlphaK = 2, kAlphaV = 4, kAlphas = 7, kSinks = 8 };
 
+inline const double* data_or_null(const std::vector<double>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+// The oracle's inputs of anything with these members; empty ones are absent.
+template <class Arrays>
+reference::Inputs inputs_of(const Arrays& a) {
+  return {a.query.data(),
+          a.key.data(),
+          a.value.data(),
+          data_or_null(a.alpha_q),
+          data_or_null(a.alpha_k),
+          data_or_null(a.alpha_v),
+          data_or_null(a.collapse),
+          data_or_null(a.sinks),
+          data_or_null(a.mode_weights),
+          data_or_null(a.block_weights)};
+}
+
 // A problem with standard normal data; upstream gradients included.
 struct Call {
   Problem problem;
@@ -30,7 +49,7 @@ struct Call {
   std::vector<double> grad_out, grad_parts, grad_lse;
 
   Call(Problem problem, unsigned present, uint64_t seed);
-  reference::Inputs inputs() const;
+  reference::Inputs inputs() const { return inputs_of(*this); }
   reference::Upstream upstream() const;
   reference::Outputs forward() const { return reference::forward(problem, inputs()); }
   reference::Gradients backward() const { return reference::backward(problem, inputs(), upstream()); }

@@ -18,6 +18,7 @@
 #include "iha/kernels/cpu/engine.h"
 #include "iha/kernels/reference/reference.h"
 #include "iha/patterns/parse.h"
+#include "tests/kernels/calls.h"
 
 namespace iha::cpu {
 
@@ -68,9 +69,7 @@ struct Tensor {
   }
 };
 
-inline const double* data_or_null(const std::vector<double>& values) {
-  return values.empty() ? nullptr : values.data();
-}
+using iha::testing::data_or_null;
 
 struct Call {
   Problem problem;
@@ -146,18 +145,7 @@ struct Widened {
         grad_out(c.grad_out.values()),
         grad_parts(c.grad_parts.values()),
         grad_lse(c.grad_lse.values()) {}
-  reference::Inputs inputs() const {
-    return {query.data(),
-            key.data(),
-            value.data(),
-            data_or_null(alpha_q),
-            data_or_null(alpha_k),
-            data_or_null(alpha_v),
-            data_or_null(collapse),
-            data_or_null(sinks),
-            data_or_null(mode_weights),
-            data_or_null(block_weights)};
-  }
+  reference::Inputs inputs() const { return iha::testing::inputs_of(*this); }
   reference::Upstream upstream() const {
     return {data_or_null(grad_out), data_or_null(grad_parts), data_or_null(grad_lse)};
   }

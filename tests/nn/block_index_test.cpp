@@ -17,12 +17,6 @@ namespace {
 using Options = InterleavedHeadAttentionOptions;
 using testing::HasSubstr;
 
-InterleavedHeadAttention double_layer(const Options& options) {
-  InterleavedHeadAttention layer(options);
-  layer->to(torch::kFloat64);
-  return layer;
-}
-
 BlockIndex double_index(const std::string& patterns, int64_t dim = 3, int64_t tile = 1) {
   BlockIndex index(BlockIndexOptions(6, parse_patterns(patterns).entries()).dim(dim).tile(tile));
   index->to(torch::kFloat64);

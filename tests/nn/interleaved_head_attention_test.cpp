@@ -20,12 +20,6 @@ namespace {
 using Options = InterleavedHeadAttentionOptions;
 using testing::HasSubstr;
 
-InterleavedHeadAttention double_layer(const Options& options) {
-  InterleavedHeadAttention layer(options);
-  layer->to(torch::kFloat64);
-  return layer;
-}
-
 // The layer from its parameters by plain operations: every head's pseudo-tokens as one long sequence with an
 // explicit mask. No RoPE, no sinks; token order (the mask repeats each token's row and column P times).
 torch::Tensor composition(InterleavedHeadAttentionImpl& layer, const torch::Tensor& x,

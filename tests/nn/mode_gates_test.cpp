@@ -25,12 +25,6 @@ void set_logits(ModeGatesImpl& gates, const torch::Tensor& logits) {
   gates.logits.copy_(logits);
 }
 
-InterleavedHeadAttention double_layer(const Options& options) {
-  InterleavedHeadAttention layer(options);
-  layer->to(torch::kFloat64);
-  return layer;
-}
-
 // Layers of learned heads with logits of which the first head's largest is `strided:3`, the third's `global`.
 InterleavedHeadAttention decided_layer(Options options) {
   auto layer = double_layer(options.patterns(parse_patterns(kPatterns)));

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "iha/nn/interleaved_head_attention.h"
 #include "iha/patterns/pattern.h"
 
 namespace iha::nn {
@@ -24,6 +25,12 @@ inline double max_difference(const torch::Tensor& a, const torch::Tensor& b) {
 
 inline void expect_same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   EXPECT_TRUE(torch::equal(a, b));
+}
+
+inline InterleavedHeadAttention double_layer(const InterleavedHeadAttentionOptions& options) {
+  InterleavedHeadAttention layer(options);
+  layer->to(torch::kFloat64);
+  return layer;
 }
 
 inline torch::Tensor random_input(at::IntArrayRef sizes, torch::Dtype dtype = torch::kFloat64) {

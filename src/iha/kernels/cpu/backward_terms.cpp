@@ -17,12 +17,10 @@ void OutputGradients::read(const RowSet& set, int64_t begin, int64_t end, float*
   } else {
     std::fill(target, target + (end - begin) * row, 0.0f);
   }
-  if (!global && (problem.pseudo_heads > 1 || problem.collapse == CollapseKind::kPerHead)) {
+  if (!global && !plan.collapse.empty()) {
     for (int64_t at = begin; at < end; ++at) {
       const int64_t pseudo = plan.pseudo(set.stream, at % plan.rows_per_token);
-      const float weight = problem.collapse == CollapseKind::kMean
-                               ? 1.0f / static_cast<float>(problem.pseudo_heads)
-                               : plan.collapse[set.head * problem.pseudo_heads + pseudo];
+      const float weight = plan.collapse[set.head * problem.pseudo_heads + pseudo];
       plan.primitives.scale(target + (at - begin) * row, weight, problem.value_dim);
     }
   }
@@ -106,6 +104,7 @@ void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end
       const RowSet set{batch, head, stream, &slice.queries};
       output_gradients_.read(set, begin * plan.rows_per_token, end * plan.rows_per_token, gradients_.data(),
                              plan.value_columns);
+      HeadRows gradients{};
       for (int64_t i = 0; i < rows_of_head; ++i) {
         const int64_t row = in_slice * rows_of_head + i;
         const int64_t token = slice.queries.token(tile_.index(row)), pseudo = tile_.pseudo[row];
@@ -124,10 +123,12 @@ void RowTerms::run(int64_t batch, const Slice& slice, int64_t begin, int64_t end
         }
         if (!wants_collapse) continue;
         const auto& s = grad_out.strides;
-        const HeadRows gradients =
-            global
-                ? reader_.heads(upstream, batch, token)
-                : HeadRows{read_row(grad_out, batch * s[0] + head * s[1] + token * s[2], s[3], upstream_), 0};
+        if (i % plan.rows_per_token == 0) {  // the same for a token's pseudo-heads
+          gradients =
+              global ? reader_.heads(upstream, batch, token)
+                     : HeadRows{
+                           read_row(grad_out, batch * s[0] + head * s[1] + token * s[2], s[3], upstream_), 0};
+        }
         for (int64_t to = 0; to < meets; ++to) {
           prim.dot_lanes(gradients.data + to * gradients.row, part, width,
                          &lanes_[((in_slice * meets + to) * pseudo_heads + pseudo) * 16]);

@@ -44,9 +44,7 @@ ForwardWorker::ForwardWorker(const Plan& plan, const Cut& cut, const core::Atten
       keys_(plan, reader_, /*panels=*/true, /*rows=*/false),
       values_(plan, reader_, /*panels=*/false, /*rows=*/true),
       all_queries_{0, 1, plan.problem.queries},
-      collapses_(outputs.out.data != nullptr &&
-                 (plan.problem.pseudo_heads > 1 || plan.problem.collapse != CollapseKind::kMean)),
-      mean_(plan.problem.pseudo_heads, 1.0f / static_cast<float>(plan.problem.pseudo_heads)),
+      collapses_(outputs.out.data != nullptr && !plan.collapse.empty()),
       block_panels_(std::min(kBlockPanels, kMostScores / kPanel / plan.primitives.group_rows)),
       // A cache line more than the block, so that the rows do not all fall into the same sets of L1.
       score_row_(block_panels_ * kPanel + 16),
@@ -382,9 +380,7 @@ void ForwardWorker::collapse(const State& state, int64_t out_begin, int64_t out_
     const int64_t head = tile_.head(row), pseudo = tile_.pseudo[row];
     const int64_t at =
         (cut_.joins_heads ? tile_.slice->queries.token(tile_.index(row)) : tile_.index(row)) - out_begin;
-    const float* weights = problem.collapse == CollapseKind::kMean
-                               ? mean_.data() + pseudo
-                               : plan_.collapse.data() + head * problem.pseudo_heads + pseudo;
+    const float* weights = plan_.collapse.data() + head * problem.pseudo_heads + pseudo;
     prim_.multiply_float(
         {.rows = global ? problem.query_heads : 1,
          .columns = columns,

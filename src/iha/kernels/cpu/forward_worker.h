@@ -72,7 +72,6 @@ class ForwardWorker {
   GroupPanels panels_;
   View all_queries_;
   bool collapses_;
-  std::vector<float> mean_;  // what a mean weighs pseudo-heads with
   int64_t out_head_begin_ = 0;
   int64_t block_panels_;
   int64_t score_row_, query_row_;  // of queries: cells

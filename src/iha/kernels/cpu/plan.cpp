@@ -140,6 +140,8 @@ Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa,
       mode_weights(widened(inputs.mode_weights, problem.query_heads, problem.modes(), 1)),
       mode_gradients_(mode_gradients) {
   const int64_t heads = problem.query_heads, pseudo_heads = problem.pseudo_heads;
+  if (problem.collapse == CollapseKind::kMean && pseudo_heads > 1)
+    collapse.assign(heads * pseudo_heads, 1.0f / static_cast<float>(pseudo_heads));
   if (problem.collapse == CollapseKind::kPerHead) collapse = widened(inputs.collapse, heads, pseudo_heads, 1);
   if (problem.collapse == CollapseKind::kGlobal)
     collapse = widened(inputs.collapse, heads, heads, pseudo_heads);

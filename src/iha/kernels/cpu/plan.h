@@ -63,9 +63,11 @@ struct Plan {
   float keep_scale;                    // 1 / (1 - dropout_p)
   uint64_t drop_threshold;             // 0: no dropout
   Rotation rotation;
-  std::vector<int64_t> ranks;  // document_ranks, where first tokens need them
-  std::vector<float> alpha_q, alpha_k, alpha_v, collapse, sinks;  // widened; empty: absent
-  std::vector<float> mode_weights;                                // those that count, 0 for the others
+  std::vector<int64_t> ranks;                           // document_ranks, where first tokens need them
+  std::vector<float> alpha_q, alpha_k, alpha_v, sinks;  // widened; empty: absent
+  // A mean of several pseudo-heads as weights a head; empty: there is nothing to collapse.
+  std::vector<float> collapse;
+  std::vector<float> mode_weights;  // those that count, 0 for the others
 
   const std::vector<Slice>& slices(int64_t batch) const { return slices_[slices_.size() == 1 ? 0 : batch]; }
   std::span<const int64_t> ranks_of(int64_t batch) const;
