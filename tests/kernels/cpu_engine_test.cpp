@@ -281,7 +281,7 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
 
 // Every task of the engine that multiplies has made the tiles ready, on its own thread: else the compiled
 // code of AMX, and its emulation, end at an invalid instruction.
-TEST(CpuEngine, CompiledAmxCodeGivesTheEmulationsBits) {
+TEST(CpuEngine, CompiledAmxCodeGivesTheEmulationsBitsOnManyWorkers) {
   if (tested_isas(DType::kBFloat16).back() != Isa::kEmulatedAmx) GTEST_SKIP() << "needs AVX-512 BF16";
   const auto trapped = trap_where_needed();
   for (const Call& call : calls_of_every_cut(DType::kBFloat16)) {
@@ -404,7 +404,7 @@ std::vector<Call> few_calls(DType dtype) {
   return calls;
 }
 
-TEST(CpuEngine, FewQueriesMatchOracle) {
+TEST(CpuEngine, FewQueriesMatchOracleForAnyNumberOfWorkers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const Call& call : few_calls(dtype)) {
       check(call.problem, "test");
