@@ -119,6 +119,7 @@ int bench(const BenchOptions& options) {
     for (const std::string& name : options.dtypes) {
       const at::ScalarType dtype = dtype_named(name);
       const double peak = cpu::measured_peak(cpu::active_isa(), core_dtype(dtype), ops::torch_threads());
+      const double bandwidth = work.queries == 1 ? cpu::measured_read_bandwidth(ops::torch_threads()) : 0;
       const std::vector<Timing> timings = measure(work, dtype, options.rounds);
       for (const Timing& timing : timings) {
         std::vector<double> ratios;
@@ -139,7 +140,10 @@ int bench(const BenchOptions& options) {
                                {"error", timing.error < 0 ? nlohmann::json() : nlohmann::json(timing.error)}};
         if (timing.extra_bytes) line["extra_bytes"] = *timing.extra_bytes;
         // The limit of few queries; others read keys and values many times.
-        if (work.queries == 1) line["key_value_bytes_per_second"] = key_value_bytes(work, dtype) / seconds;
+        if (work.queries == 1) {
+          line["key_value_bytes_per_second"] = key_value_bytes(work, dtype) / seconds;
+          line["read_bytes_per_second"] = bandwidth;
+        }
         lines.push_back(std::move(line));
       }
     }

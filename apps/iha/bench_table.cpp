@@ -34,11 +34,11 @@ void drop_empty_columns(report::Table& table) {
 report::Table bench_table(const json& lines) {
   report::Table table{.title = "Attention",
                       .caption =
-                          "Medians of turns in one run. Peak: multiply-adds measured before each line. "
-                          "Memory: the most that a "
-                          "call takes beyond its inputs, its result and a mask included. Error: largest "
-                          "difference from torch's "
-                          "output, over its largest value.",
+                          "Medians of turns in one run. Peak: multiply-adds measured before each line; of "
+                          "reading: keys and values, read once, against the memory's bandwidth measured "
+                          "likewise. Memory: the most that a call takes beyond its inputs, its result and a "
+                          "mask included. Error: largest difference from the work's last line, over its "
+                          "largest value.",
                       .columns = {{"work", report::Align::kLeft},
                                   {"dtype", report::Align::kLeft},
                                   {"path", report::Align::kLeft},
@@ -46,6 +46,7 @@ report::Table bench_table(const json& lines) {
                                   {"GFLOP/s"},
                                   {"of peak"},
                                   {"GB/s"},
+                                  {"of reading"},
                                   {"memory"},
                                   {"iha is", report::Align::kRight, "times as fast"},
                                   {"error"}},
@@ -62,6 +63,11 @@ report::Table bench_table(const json& lines) {
                           report::percent(flops / line.at("peak_flops_per_second").get<double>(), 0),
                           cell(line, "key_value_bytes_per_second",
                                [](double value) { return report::fixed(value * 1e-9, 1); }),
+                          cell(line, "read_bytes_per_second",
+                               [&](double value) {
+                                 const double read = line.at("key_value_bytes_per_second").get<double>();
+                                 return report::percent(read / value, 0);
+                               }),
                           cell(line, "extra_bytes", report::bytes),
                           path == "iha" ? "" : report::fixed(line.at("seconds_over_iha").get<double>(), 2),
                           cell(line, "error", [](double value) { return report::significant(value, 2); })});

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "iha/kernels/problem.h"
+#include "iha/nn/block_index.h"
 #include "iha/ops/attention.h"
 #include "iha/ops/engine.h"
 #include "iha/patterns/count.h"
@@ -16,6 +17,10 @@ namespace {
 
 struct Inputs {
   at::Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, mode_weights, block_weights;
+  // Dynamic heads: what their blocks are chosen by, tokens [B, N, heads * d] and the index of a layer.
+  at::Tensor tokens;
+  nn::BlockIndex index{nullptr};
+
   std::vector<at::Tensor> all() const {
     std::vector<at::Tensor> list{query, key, value};
     for (const at::Tensor& weights : {alpha_q, alpha_k, alpha_v, collapse, mode_weights, block_weights}) {
@@ -23,6 +28,7 @@ struct Inputs {
     }
     return list;
   }
+  at::Tensor choose() const { return index.ptr()->forward(tokens, tokens, {}, {}); }
 };
 
 // The problem as far as its patterns' weights go.
@@ -40,16 +46,6 @@ at::Tensor draw_mode_weights(const Work& work, int64_t modes) {
   return weights;
 }
 
-// Every query chooses blocks at random, which is the hardest choice: 1 for its own, a score for the others.
-at::Tensor draw_block_weights(const Work& work, const Pattern& pattern, int64_t blocks) {
-  const at::Tensor own = at::arange(work.queries).div(pattern.block, "floor").unsqueeze(1);
-  const at::Tensor number = at::arange(blocks).unsqueeze(0);
-  at::Tensor scores = at::rand({work.batch, work.heads, work.queries, blocks});
-  scores.masked_fill_(pattern.causal() ? number >= own : number == own, 0);
-  const auto [values, chosen] = scores.topk(std::min(pattern.chosen, blocks), -1);
-  return at::zeros_like(scores).scatter_(-1, chosen, values).masked_fill_(number == own, 1);
-}
-
 Inputs draw(const Work& work, at::ScalarType dtype) {
   // Token-major memory, as a layer's projections leave it.
   const auto tensor = [&](int64_t heads, int64_t tokens) {
@@ -63,11 +59,16 @@ Inputs draw(const Work& work, at::ScalarType dtype) {
                 .alpha_v = {},
                 .collapse = {},
                 .mode_weights = {},
-                .block_weights = {}};
+                .block_weights = {},
+                .tokens = {}};
   const Problem choices = choices_of(work);
   if (choices.modes() > 0) inputs.mode_weights = draw_mode_weights(work, choices.modes());
   if (choices.block() > 0) {
-    inputs.block_weights = draw_block_weights(work, choices.patterns.front(), choices.key_blocks());
+    const int64_t width = work.heads * work.head_dim;
+    inputs.tokens = at::randn({work.batch, work.queries, width}, dtype);
+    inputs.index = nn::BlockIndex(nn::BlockIndexOptions(width, choices.patterns));
+    inputs.index->to(dtype);
+    inputs.block_weights = inputs.choose().detach();
   }
   if (work.pseudo_heads > 1) {
     const auto mixing = [&](int64_t heads) {
@@ -80,6 +81,7 @@ Inputs draw(const Work& work, at::ScalarType dtype) {
   }
   if (work.backward) {
     for (at::Tensor& input : std::vector<at::Tensor>(inputs.all())) input.requires_grad_();
+    if (inputs.tokens.defined()) inputs.tokens.requires_grad_();
   }
   return inputs;
 }
@@ -207,6 +209,19 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
     if (work.backward) torch::autograd::grad({out}, inputs->all(), {*gradient}, std::nullopt, false, true);
     return out.detach();
   };
+  // With the choice of blocks, as a layer computes it.
+  const auto choosing = [=] {
+    const torch::AutoGradMode gradients(work.backward);
+    Inputs chosen = *inputs;
+    chosen.block_weights = inputs->choose();
+    const at::Tensor out = attention(chosen.query, chosen.key, chosen.value, options_of(work, chosen));
+    if (work.backward) {
+      std::vector<at::Tensor> wanted{chosen.query, chosen.key, chosen.value, chosen.tokens};
+      for (const at::Tensor& weight : inputs->index->parameters()) wanted.push_back(weight);
+      torch::autograd::grad({out}, wanted, {*gradient}, std::nullopt, false, true);
+    }
+    return out.detach();
+  };
   const auto by = [=](ops::CpuPath path) {
     return [=] {
       const ops::CpuPath before = ops::cpu_path();
@@ -219,9 +234,14 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   };
   if (choices_of(work).weighted()) {
     const auto dense = [=] { return finish(attention(inputs->query, inputs->key, inputs->value, {})); };
-    return {{"iha", by(ops::CpuPath::kEngine)},
-            {"iha, dense", dense, 0, false},
-            {"composed", by(ops::CpuPath::kComposed)}};
+    std::vector<Contender> contenders{{"iha", by(ops::CpuPath::kEngine)},
+                                      {"iha, dense", dense, 0, false},
+                                      {"composed", by(ops::CpuPath::kComposed)}};
+    if (inputs->index) {
+      contenders.front().name = "iha, blocks given";
+      contenders.insert(contenders.begin(), {"iha", choosing});
+    }
+    return contenders;
   }
   const bool square = work.queries == work.keys;
   const bool causal = one_pattern(work, iha::causal()) && square;

@@ -22,7 +22,8 @@ struct Work {
   int64_t pseudo_heads = 1;
   std::string patterns = "global";
   bool backward = false;
-  // Learned heads: the candidate that has all the weight; -1: all have some. Dynamic heads choose at random.
+  // Learned heads: the candidate that has all the weight; -1: all have some. Dynamic heads choose by random
+  // tokens, and the choice counts.
   int64_t only_candidate = -1;
 };
 

@@ -1,10 +1,10 @@
 // Where a layer's dynamic heads look: scores of blocks of keys from learned projections of few channels, and
 // the weights of the blocks that they choose. With x the queries' input, c the keys', B tokens a block:
-//   score[h, i, b] = (x[i] Wq_h^T) . (mean of c over block b, Wk_h^T)      (the mean index key is a map's
-//   mean) weights        = 1 for a query's own block, sigmoid(score) for the K eligible blocks of the highest
-//   score,
-//                    else 0   (kernels/choose_blocks.h)
-// The choice itself has no gradient: the projections learn through the weights of what they chose.
+//   score[h, i, b] = (x[i] Wq_h^T) . (mean of c over block b, Wk_h^T)
+//   weight[h, i, b] = 1 for the query's own block, sigmoid(score) for the K eligible blocks of the highest
+//                     score, else 0 (kernels/choose_blocks.h)
+// The mean index key of a block is the map of its mean. The choice itself has no gradient: the projections
+// learn through the weights of what they chose.
 #pragma once
 
 #include <torch/nn/cloneable.h>

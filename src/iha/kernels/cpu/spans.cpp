@@ -4,11 +4,14 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "iha/kernels/cpu/buffer.h"
 #include "iha/kernels/cpu/primitives.h"
 #include "iha/kernels/cpu/regions.h"
 
 namespace iha::cpu {
 namespace {
+
+constexpr int64_t kLeastRows = 8;  // that a tile's cost does not fall under
 
 int64_t floor_divide(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
@@ -198,11 +201,18 @@ Sight Scope::sight(const Span* spans, const int64_t* positions, int64_t count, i
 std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& pattern, int64_t query_offset) {
   const View all_queries{0, 1, problem.queries}, all_keys{0, 1, problem.keys};
   const int64_t every = pattern.every;
-  // A class of fewer than 16 keys fills no panel and no register tile: masks are cheaper.
-  if (pattern.step == Step::kNone || every == 1 || pattern.first > 0 || every > problem.keys / 16) {
+  if (pattern.step == Step::kNone || every == 1 || pattern.first > 0 || problem.queries == 0 ||
+      problem.keys == 0) {
     return {{all_queries, all_keys}};
   }
-  if (pattern.step == Step::kAbsolute) return {{all_queries, {0, every, (problem.keys + every - 1) / every}}};
+  const int64_t keys = divide_up(problem.keys, every);
+  if (pattern.step == Step::kAbsolute) return {{all_queries, {0, every, keys}}};
+  // Each class costs at least a small tile; where that is more than masks on all pairs, masks it is.
+  const int64_t classes = std::min(every, problem.queries);
+  const int64_t rows = std::max(kLeastRows, divide_up(problem.queries, classes));
+  if (classes * rows * std::max(kPanel, keys) > problem.queries * problem.keys) {
+    return {{all_queries, all_keys}};
+  }
   std::vector<ViewPair> pairs;
   for (int64_t residue = 0; residue < std::min(every, problem.queries); ++residue) {
     const int64_t key = modulo(query_offset + residue, every);
