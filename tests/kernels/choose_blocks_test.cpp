@@ -150,5 +150,74 @@ TEST(ChooseBlocks, QueriesOfATileShareScoresNotTheirOwnBlock) {
   }
 }
 
+struct QueryAndKey {
+  Row query, key;
+  bool operator==(const QueryAndKey&) const = default;
+};
+
+TEST(ChooseBlocks, GradientsGoThroughTheChosenSigmoidsForAnyNumberOfWorkers) {
+  constexpr int64_t kBatch = 2, kQueries = 13, kKeys = 14, kBlocks = 4, kDim = 3;
+  for (const int64_t tile : {1, 3}) {
+    const BlockChoice choice{
+        .batch = kBatch,
+        .queries = kQueries,
+        .keys = kKeys,
+        .tile = tile,
+        .patterns = {dynamic(4, 2), causal(), tile == 1 ? causal_dynamic(4, 1) : dynamic(4, 1)},
+        .query_offset = {1, 1}};
+    const int64_t rows = (kQueries + tile - 1) / tile, heads = 3, dynamic = 2;
+    PhiloxStream stream(8);
+    const auto drawn = [&](int64_t count) {
+      Row values(count);
+      for (double& value : values) value = stream.next_normal();
+      return values;
+    };
+    const Row query = drawn(kBatch * dynamic * rows * kDim),
+              grad = drawn(kBatch * heads * kQueries * kBlocks);
+    Row key = drawn(kBatch * dynamic * kBlocks * kDim);
+    Row scores(kBatch * dynamic * rows * kBlocks, 0.0);
+    for (int64_t row = 0; row < kBatch * dynamic * rows; ++row) {
+      for (int64_t j = 0; j < kBlocks; ++j) {
+        for (int64_t c = 0; c < kDim; ++c) {
+          scores[row * kBlocks + j] += query[row * kDim + c] * key[(row / rows * kBlocks + j) * kDim + c];
+        }
+      }
+    }
+    for (int64_t row = 0; row < rows; ++row) scores[row * kBlocks] = kNaN;  // of one head: nobody chooses it
+    for (int64_t c = 0; c < kDim; ++c) key[c] = kNaN;
+    const Row weights = chosen(choice, scores);
+    const auto run = [&](const ParallelFor& parallel) {
+      QueryAndKey found{Row(query.size(), kNaN), Row(key.size(), kNaN)};
+      choose_blocks_backward<double>(
+          choice,
+          {kDim, weights.data(), grad.data(), query.data(), key.data(), found.query.data(), found.key.data()},
+          parallel);
+      return found;
+    };
+    QueryAndKey expected{Row(query.size(), 0.0), Row(key.size(), 0.0)};
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t e = 0; e < dynamic; ++e) {
+        for (int64_t i = 0; i < kQueries; ++i) {
+          for (int64_t j = 0; j < kBlocks; ++j) {
+            const int64_t weight = ((b * heads + 2 * e) * kQueries + i) * kBlocks + j;
+            const double w = weights[weight];
+            if (w == 0 || j == (i + 1) / 4) continue;
+            for (int64_t c = 0; c < kDim; ++c) {
+              const int64_t q = ((b * dynamic + e) * rows + i / tile) * kDim + c,
+                            k = ((b * dynamic + e) * kBlocks + j) * kDim + c;
+              expected.query[q] += grad[weight] * w * (1 - w) * key[k];
+              expected.key[k] += grad[weight] * w * (1 - w) * query[q];
+            }
+          }
+        }
+      }
+    }
+    const QueryAndKey found = run(serial());
+    for (size_t i = 0; i < query.size(); ++i) ASSERT_NEAR(found.query[i], expected.query[i], 1e-14) << i;
+    for (size_t i = 0; i < key.size(); ++i) ASSERT_NEAR(found.key[i], expected.key[i], 1e-14) << i;
+    for (const int workers : {2, 3, 7}) EXPECT_EQ(run(thread_pool(workers)), found);
+  }
+}
+
 }  // namespace
 }  // namespace iha

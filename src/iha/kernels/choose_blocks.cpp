@@ -65,6 +65,22 @@ Row row_of(const BlockChoice& choice, const Pattern& pattern, int64_t b, int64_t
   return {own, pattern.causal() ? std::clamp<int64_t>(own, 0, blocks) : blocks};
 }
 
+struct Sizes {
+  explicit Sizes(const BlockChoice& choice)
+      : block(dynamic_block(choice.patterns, "iha::choose_blocks")),
+        heads(static_cast<int64_t>(choice.patterns.size())),
+        blocks(block == 0 ? 0 : (choice.keys + block - 1) / block),
+        rows((choice.queries + choice.tile - 1) / choice.tile),
+        place(heads) {
+    for (int64_t h = 0; h < heads; ++h) {
+      place[h] = choice.patterns[h].dynamic() ? dynamic++ : -1;
+      if (place[h] >= 0) head_of.push_back(h);
+    }
+  }
+  int64_t block, heads, blocks, rows, dynamic = 0;  // tokens of a block; of scores
+  std::vector<int64_t> place, head_of;              // of a head among the dynamic ones, and back
+};
+
 template <class Real>
 void choose_row(const Pattern& pattern, const Row& row, int64_t blocks, const Real* scores, Real* weights,
                 Highest<Real>& highest) {
@@ -83,14 +99,9 @@ void choose_row(const Pattern& pattern, const Row& row, int64_t blocks, const Re
 template <class Real>
 void choose_blocks(const BlockChoice& choice, const Real* scores, Real* weights,
                    const ParallelFor& parallel) {
-  const int64_t size = dynamic_block(choice.patterns, "iha::choose_blocks");
-  if (size == 0) return;
-  const auto heads = static_cast<int64_t>(choice.patterns.size());
-  const int64_t blocks = (choice.keys + size - 1) / size;
-  const int64_t rows = (choice.queries + choice.tile - 1) / choice.tile;
-  std::vector<int64_t> place(heads);  // of a head among the dynamic ones
-  int64_t dynamic = 0;
-  for (int64_t h = 0; h < heads; ++h) place[h] = choice.patterns[h].dynamic() ? dynamic++ : -1;
+  const Sizes sizes(choice);
+  if (sizes.block == 0) return;
+  const int64_t heads = sizes.heads, blocks = sizes.blocks;
   // A tile lies in one task.
   const int64_t step = (kQueries + choice.tile - 1) / choice.tile * choice.tile;
   const int64_t cuts = (choice.queries + step - 1) / step;
@@ -107,7 +118,8 @@ void choose_blocks(const BlockChoice& choice, const Real* scores, Real* weights,
       if (i % choice.tile != 0 && row == above) {
         std::copy_n(out - blocks, blocks, out);
       } else {
-        const Real* own_scores = scores + ((b * dynamic + place[h]) * rows + i / choice.tile) * blocks;
+        const Real* own_scores =
+            scores + ((b * sizes.dynamic + sizes.place[h]) * sizes.rows + i / choice.tile) * blocks;
         choose_row(pattern, row, blocks, own_scores, out, highest[worker]);
       }
       above = row;
@@ -115,7 +127,44 @@ void choose_blocks(const BlockChoice& choice, const Real* scores, Real* weights,
   });
 }
 
+template <class Real>
+void choose_blocks_backward(const BlockChoice& choice, const BlockChoiceGradients<Real>& arrays,
+                            const ParallelFor& parallel) {
+  const Sizes sizes(choice);
+  if (sizes.block == 0) return;
+  const int64_t dim = arrays.dim;
+  std::vector<std::vector<double>> sums(parallel.workers);
+  parallel.run(choice.batch * sizes.dynamic, [&](int64_t task, int worker) {
+    const int64_t b = task / sizes.dynamic, e = task % sizes.dynamic;
+    const int64_t first_row = ((b * sizes.heads) + sizes.head_of[e]) * choice.queries;
+    const Real* keys = arrays.key + task * sizes.blocks * dim;
+    std::vector<double>& grad_keys = sums[worker];
+    grad_keys.assign(sizes.blocks * dim, 0.0);
+    std::fill_n(arrays.grad_query + task * sizes.rows * dim, sizes.rows * dim, Real{0});
+    for (int64_t i = 0; i < choice.queries; ++i) {
+      const Real* weights = arrays.weights + (first_row + i) * sizes.blocks;
+      const Real* grads = arrays.grad + (first_row + i) * sizes.blocks;
+      const int64_t at = (task * sizes.rows + i / choice.tile) * dim;
+      const Real* query = arrays.query + at;
+      Real* grad_query = arrays.grad_query + at;
+      for (int64_t j = 0; j < sizes.blocks; ++j) {
+        if (!(weights[j] > 0 && weights[j] < 1)) continue;
+        const Real c = grads[j] * weights[j] * (1 - weights[j]);
+        for (int64_t k = 0; k < dim; ++k) {
+          grad_query[k] += c * keys[j * dim + k];
+          grad_keys[j * dim + k] += c * query[k];
+        }
+      }
+    }
+    std::copy(grad_keys.begin(), grad_keys.end(), arrays.grad_key + task * sizes.blocks * dim);
+  });
+}
+
 template void choose_blocks(const BlockChoice&, const float*, float*, const ParallelFor&);
 template void choose_blocks(const BlockChoice&, const double*, double*, const ParallelFor&);
+template void choose_blocks_backward(const BlockChoice&, const BlockChoiceGradients<float>&,
+                                     const ParallelFor&);
+template void choose_blocks_backward(const BlockChoice&, const BlockChoiceGradients<double>&,
+                                     const ParallelFor&);
 
 }  // namespace iha

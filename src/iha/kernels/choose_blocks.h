@@ -29,4 +29,21 @@ struct BlockChoice {
 template <class Real>
 void choose_blocks(const BlockChoice& choice, const Real* scores, Real* weights, const ParallelFor& parallel);
 
+// The gradients of index queries and keys of `dim` channels where s = query . key, by way of the weights that
+// choose_blocks left: with c = grad * w (1 - w) of a chosen block (others, and own, have none)
+//   grad_query[b, e, i / tile] = sum over i, j of c[i, j] key[b, e, j]
+//   grad_key[b, e, j]          = sum over i of c[i, j] query[b, e, i / tile]
+// for e the dynamic heads in order; query and grad_query [batch, e, ceil(queries / tile), dim], key and
+// grad_key [batch, e, blocks, dim], weights and grad as choose_blocks' weights, all contiguous. What was not
+// chosen reaches nothing, NaN or not. The same bits for any number of workers.
+template <class Real>
+struct BlockChoiceGradients {
+  int64_t dim;
+  const Real *weights, *grad, *query, *key;
+  Real *grad_query, *grad_key;
+};
+template <class Real>
+void choose_blocks_backward(const BlockChoice& choice, const BlockChoiceGradients<Real>& arrays,
+                            const ParallelFor& parallel);
+
 }  // namespace iha

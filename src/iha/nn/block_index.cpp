@@ -40,6 +40,11 @@ struct Projection : torch::autograd::Function<Projection> {
   }
 };
 
+struct Kept : torch::CustomClassHolder {
+  explicit Kept(std::shared_ptr<BlockChoice> choice) : choice(std::move(choice)) {}
+  std::shared_ptr<BlockChoice> choice;
+};
+
 // Index queries [B, E, R, dim] and mean index keys [B, E, blocks, dim] -> weights [B, H, Nq, blocks].
 struct Choice : torch::autograd::Function<Choice> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
@@ -55,27 +60,25 @@ struct Choice : torch::autograd::Function<Choice> {
     });
     const at::Tensor result = weights.to(query.device());
     context->save_for_backward({query, key, result});
-    context->saved_data["tile"] = choice->tile;
-    context->saved_data["dynamic"] = dynamic_heads(choice->patterns);
+    context->saved_data["choice"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(choice));
     return result;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &query = saved[0], &key = saved[1];
-    const at::Tensor index =
-        at::tensor(context->saved_data["dynamic"].toIntVector(), at::kLong).to(query.device());
-    const at::Tensor weights = saved[2].index_select(1, index), grad = grads[0].index_select(1, index);
-    // What was not chosen has weight 0 and its own block 1: neither has a score to learn.
-    const at::Tensor learns = at::logical_and(weights > 0, weights < 1);
-    at::Tensor by_row = at::where(learns, grad * weights * (1 - weights), 0);
-    const int64_t tile = context->saved_data["tile"].toInt(), rows = query.size(2);
-    if (tile > 1) {
-      by_row = at::constant_pad_nd(by_row, {0, 0, 0, rows * tile - by_row.size(2)});
-      by_row = by_row.unflatten(2, {rows, tile}).sum(3);
-    }
-    const at::Tensor flat = by_row.flatten(0, 1);
-    return {sparse_product(flat, key.flatten(0, 1)).view_as(query),
-            sparse_product(flat.transpose(1, 2), query.flatten(0, 1)).view_as(key), at::Tensor()};
+    const auto on_cpu = [](const at::Tensor& x) { return x.to(at::kCPU).contiguous(); };
+    const at::Tensor query = on_cpu(saved[0]), key = on_cpu(saved[1]), weights = on_cpu(saved[2]),
+                     grad = on_cpu(grads[0]).to(weights.scalar_type());
+    const at::Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key);
+    const auto& choice = *static_cast<const Kept&>(*context->saved_data["choice"].toCapsule()).choice;
+    AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "choose_blocks_backward", [&] {
+      choose_blocks_backward<scalar_t>(
+          choice,
+          {query.size(3), weights.const_data_ptr<scalar_t>(), grad.const_data_ptr<scalar_t>(),
+           query.const_data_ptr<scalar_t>(), key.const_data_ptr<scalar_t>(),
+           grad_query.mutable_data_ptr<scalar_t>(), grad_key.mutable_data_ptr<scalar_t>()},
+          ops::torch_threads());
+    });
+    return {grad_query.to(saved[0].device()), grad_key.to(saved[1].device()), at::Tensor()};
   }
   static std::vector<int64_t> dynamic_heads(const std::vector<Pattern>& patterns) {
     std::vector<int64_t> heads;
