@@ -66,7 +66,7 @@ Inputs draw(const Work& work, at::ScalarType dtype) {
   if (choices.block() > 0) {
     const int64_t width = work.heads * work.head_dim;
     inputs.tokens = at::randn({work.batch, work.queries, width}, dtype);
-    inputs.index = nn::BlockIndex(nn::BlockIndexOptions(width, choices.patterns));
+    inputs.index = nn::BlockIndex(nn::BlockIndexOptions(width, choices.patterns).tile(work.index_tile));
     inputs.index->to(dtype);
     inputs.block_weights = inputs.choose().detach();
   }
@@ -97,6 +97,16 @@ AttentionOptions options_of(const Work& work, const Inputs& inputs) {
   if (inputs.mode_weights.defined()) options.mode_weights = inputs.mode_weights;
   if (inputs.block_weights.defined()) options.block_weights = inputs.block_weights;
   return options;
+}
+
+// Learned heads after each took one candidate, the first for the first of them, and so on.
+PatternList hardened(const Work& work) {
+  std::vector<Pattern> heads = parse_patterns(work.patterns).expand(work.heads);
+  for (std::size_t head = 0; head < heads.size(); ++head) {
+    const std::vector<Pattern> candidates = heads[head].candidates;
+    if (!candidates.empty()) heads[head] = candidates[head * candidates.size() / heads.size()];
+  }
+  return heads;
 }
 
 // True where torch's operator says the patterns by is_causal alone.
@@ -156,6 +166,12 @@ const std::vector<Work>& standard_work() {
       work.only_candidate = candidate;
       return work;
     };
+    const std::string blocks = "dynamic:128:2";  // and its own: 3 of 32 blocks
+    const auto dynamic = [&](std::string name, std::string patterns, int64_t tile, bool backward) {
+      Work work = self(std::move(name), 1, 12, 4096, 64, 1, std::move(patterns), backward);
+      work.index_tile = tile;
+      return work;
+    };
     return std::vector<Work>{
         self("dense", 1, 12, 4096, 64, 1, "global", false),
         self("dense-d128", 1, 12, 4096, 128, 1, "global", false),
@@ -172,9 +188,11 @@ const std::vector<Work>& standard_work() {
         self("learned-train", 1, 12, 4096, 64, 1, learned, true),
         hardened("learned-window", 1),
         hardened("learned-strided", 2),
-        self("dynamic", 1, 12, 4096, 64, 1, "dynamic:64:5", false),
-        self("dynamic-causal", 1, 12, 4096, 64, 1, "causal_dynamic:64:5", false),
-        self("dynamic-train", 1, 12, 4096, 64, 1, "dynamic:64:5", true),
+        dynamic("dynamic", blocks, 1, false),
+        dynamic("dynamic-tile", blocks, 128, false),
+        dynamic("dynamic-causal", "causal_" + blocks, 1, false),
+        dynamic("dynamic-train", blocks, 1, true),
+        dynamic("dynamic-tile-train", blocks, 128, true),
         self("interleaved-p2", 1, 8, 2048, 64, 2, "causal", false),
         self("interleaved-p4", 1, 8, 1024, 64, 4, "causal", false),
         self("interleaved-p4-train", 1, 8, 1024, 64, 4, "causal", true),
@@ -237,6 +255,12 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
     std::vector<Contender> contenders{{"iha", by(ops::CpuPath::kEngine)},
                                       {"iha, dense", dense, 0, false},
                                       {"composed", by(ops::CpuPath::kComposed)}};
+    if (choices_of(work).modes() > 0 && work.only_candidate < 0) {
+      const auto fixed = [=] {
+        return finish(attention(inputs->query, inputs->key, inputs->value, {.patterns = hardened(work)}));
+      };
+      contenders.insert(contenders.begin() + 1, {"iha, hardened", fixed, 0, false});
+    }
     if (inputs->index) {
       contenders.front().name = "iha, blocks given";
       contenders.insert(contenders.begin(), {"iha", choosing});

@@ -25,6 +25,7 @@ struct Work {
   // Learned heads: the candidate that has all the weight; -1: all have some. Dynamic heads choose by random
   // tokens, and the choice counts.
   int64_t only_candidate = -1;
+  int64_t index_tile = 1;  // so many queries choose together
 };
 
 // The list of the command's --help, in order.

@@ -34,7 +34,7 @@ NeedleOptions::NeedleOptions() {
   data.tokens = 1024;
   training.output = "runs/needle";
   training.batch = 8;
-  training.trainer.schedule = {.peak = 3e-3, .steps = 400, .warmup = 20, .floor = 0.1};
+  training.trainer.schedule = {.peak = 3e-3, .steps = 800, .warmup = 20, .floor = 0.1};
   training.trainer.evaluate_every = 100;
 }
 

@@ -101,7 +101,12 @@ TEST(CpuSpans, StepsAreGathered) {
   ASSERT_EQ(every.size(), 1u);
   EXPECT_EQ(every[0].queries.count * every[0].keys.count, 1000 * 125);
   EXPECT_EQ(split_by_step(p, parse_pattern("strided:8+first:1"), 0).size(), 1u);
+  // Small classes, where masks on all pairs cost more, and where they cost less.
+  EXPECT_EQ(split_by_step(p, parse_pattern("strided:300"), 0).size(), 300u);
   EXPECT_EQ(split_by_step(p, parse_pattern("strided:900"), 0).size(), 1u);
+  const auto few = split_by_step(p, parse_pattern("every:400"), 0);
+  ASSERT_EQ(few.size(), 1u);
+  EXPECT_EQ(few[0].keys.count, 3);
 }
 
 }  // namespace
