@@ -101,8 +101,8 @@ torch::Tensor block_means(const torch::Tensor& x, int64_t size, const torch::Ten
     own = x.masked_fill(places.ge(ends).unsqueeze(-1), 0);
   }
   const auto counts = (ends - starts).clamp(1, size).unsqueeze(-1);
-  const auto padded = at::constant_pad_nd(own, {0, 0, 0, blocks * size - tokens});
-  return padded.unflatten(1, {blocks, size}).sum(2) / counts;
+  if (tokens % size != 0) own = at::constant_pad_nd(own, {0, 0, 0, blocks * size - tokens});
+  return own.unflatten(1, {blocks, size}).sum(2) / counts;
 }
 
 // int64 of one element or `count`; `what` for the error.

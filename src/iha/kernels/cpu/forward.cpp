@@ -85,6 +85,7 @@ void ForwardWorker::load_queries() {
     reader_.read(source, set, tile_.begin * plan_.rows_per_token, tile_.end * plan_.rows_per_token, rows,
                  plan_.key_columns);
   }
+  tile_queries_ = prim_.pairs ? queries_.get() : reinterpret_cast<const Cell*>(query_rows_.get());
   if (!prim_.pairs) return;
   for (int64_t row = 0; row < tile_.rows(); ++row) {
     Cell* cells = queries_.get() + row * query_row_;
@@ -106,11 +107,6 @@ void ForwardWorker::attend(const Scope& scope, const State& state) {
       }
     }
   }
-}
-
-const Cell* ForwardWorker::queries(int64_t row) const {
-  const Cell* cells = prim_.pairs ? queries_.get() : reinterpret_cast<const Cell*>(query_rows_.get());
-  return cells + row * query_row_;
 }
 
 void ForwardWorker::score_packed(int64_t row, int64_t rows) {

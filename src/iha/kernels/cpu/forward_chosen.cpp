@@ -4,11 +4,10 @@
 //
 // Why not tiles of neighbours: with one block in ten chosen at random, 8 neighbours choose 57 % of the blocks
 // between them, 128 all. Gathering costs a query and block of 64 keys and 64 channels some 40 cycles (its row
-// copied in, its output added to the state), the products 256.
+// and its state copied in, the state back), the products 256. Where a tile's queries are neighbours they and
+// their states are used where they lie, to the same bits.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "iha/kernels/cpu/forward_worker.h"
 
@@ -47,45 +46,48 @@ void ForwardWorker::attend_chosen(const Slice& slice, int64_t batch, int64_t str
       const int64_t size = std::min(step, count - begin);
       tile_.gather(plan_, scope, part, batch, stream, tokens.subspan(begin, size),
                    chosen_.weights(block).subspan(begin, size));
-      gather_queries(first);
+      if (tokens[begin + size - 1] - tokens[begin] + 1 == size) {  // neighbours: nothing to gather
+        const int64_t row = (tokens[begin] - first) * per_token;
+        tile_queries_ = chosen_queries() + row * query_row_;
+        attend(scope, chosen_state(row));
+        continue;
+      }
+      gather(first);
       attend(scope, state_at(state_.get()));
-      add_to_chosen(first);
+      scatter(first);
     }
   }
 }
 
-// The tile's queries, and a state that begins empty, with the references of its rows so far.
-void ForwardWorker::gather_queries(int64_t first) {
-  const int64_t per_token = plan_.rows_per_token, size = per_token * query_row_;
-  const auto* from = prim_.pairs ? chosen_cells_.get() : reinterpret_cast<const Cell*>(chosen_rows_.get());
+const Cell* ForwardWorker::chosen_queries() const {
+  return prim_.pairs ? chosen_cells_.get() : reinterpret_cast<const Cell*>(chosen_rows_.get());
+}
+
+// The tile's queries and the states of its rows so far, to the tile's own memory.
+void ForwardWorker::gather(int64_t first) {
+  const int64_t per_token = plan_.rows_per_token, columns = plan_.value_columns;
   Cell* to = prim_.pairs ? queries_.get() : reinterpret_cast<Cell*>(query_rows_.get());
   const State state = state_at(state_.get()), chosen = chosen_state(0);
   for (int64_t row = 0; row < tile_.rows(); row += per_token) {
     const int64_t at = (tile_.index(row) - first) * per_token;
-    std::memcpy(to + row * query_row_, from + at * query_row_, size * sizeof(Cell));
+    std::memcpy(to + row * query_row_, chosen_queries() + at * query_row_,
+                per_token * query_row_ * sizeof(Cell));
+    std::copy_n(chosen.output + at * columns, per_token * columns, state.output + row * columns);
     std::copy_n(chosen.largest + at, per_token, state.largest + row);
+    std::copy_n(chosen.sum + at, per_token, state.sum + row);
   }
-  std::fill_n(state.output, tile_.rows() * plan_.value_columns, 0.0f);
-  std::fill_n(state.sum, tile_.rows(), 0.0f);
+  tile_queries_ = to;
 }
 
-// What the tile's rows saw joins their states.
-void ForwardWorker::add_to_chosen(int64_t first) {
+// The states of the tile's rows, back to where they wait.
+void ForwardWorker::scatter(int64_t first) {
   const int64_t per_token = plan_.rows_per_token, columns = plan_.value_columns;
-  const State tile = state_at(state_.get()), chosen = chosen_state(0);
-  for (int64_t row = 0; row < tile_.rows(); ++row) {
-    const int64_t at = (tile_.index(row) - first) * per_token + row % per_token;
-    float* output = chosen.output + at * columns;
-    if (tile.largest[row] != chosen.largest[at]) {
-      if (chosen.sum[at] != 0.0f) {
-        const float shrink = std::exp2((chosen.largest[at] - tile.largest[row]) * plan_.log2_scale);
-        chosen.sum[at] *= shrink;
-        prim_.scale(output, shrink, columns);
-      }
-      chosen.largest[at] = tile.largest[row];
-    }
-    chosen.sum[at] += tile.sum[row];
-    prim_.add_scaled(output, tile.output + row * columns, 1.0f, columns);
+  const State state = state_at(state_.get()), chosen = chosen_state(0);
+  for (int64_t row = 0; row < tile_.rows(); row += per_token) {
+    const int64_t at = (tile_.index(row) - first) * per_token;
+    std::copy_n(state.output + row * columns, per_token * columns, chosen.output + at * columns);
+    std::copy_n(state.largest + row, per_token, chosen.largest + at);
+    std::copy_n(state.sum + row, per_token, chosen.sum + at);
   }
 }
 

@@ -37,15 +37,16 @@ class ForwardWorker {
   // A dynamic slice's tokens [first, last), block of keys by block (forward_chosen.cpp); their rows' states
   // follow each other in chosen_state(0).
   void attend_chosen(const Slice& slice, int64_t batch, int64_t stream, int64_t first, int64_t last);
-  void gather_queries(int64_t first);
-  void add_to_chosen(int64_t first);
+  void gather(int64_t first);
+  void scatter(int64_t first);
+  const Cell* chosen_queries() const;
   State chosen_state(int64_t row) const {
     return {chosen_output_.get() + row * plan_.value_columns, chosen_largest_.get() + row,
             chosen_sum_.get() + row};
   }
   void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
   void load_queries();
-  const Cell* queries(int64_t row) const;
+  const Cell* queries(int64_t row) const { return tile_queries_ + row * query_row_; }
   void attend(const Scope& scope, const State& state);
   void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
   void score_packed(int64_t row, int64_t rows);
@@ -77,6 +78,7 @@ class ForwardWorker {
   int64_t score_row_, query_row_;  // of queries: cells
   Buffer<float> scores_, state_, query_rows_, out_;
   Buffer<Cell> queries_, patched_;
+  const Cell* tile_queries_ = nullptr;  // the tile's queries, as the left operand
   Buffer<char> visible_values_;
   std::vector<uint32_t> keep_;
   // Of a dynamic slice's chunk: queries as operands, states, choices.
