@@ -82,6 +82,7 @@ struct Call {
     return {query.array(),   key.array(),      value.array(), alpha_q.array(),      alpha_k.array(),
             alpha_v.array(), collapse.array(), sinks.array(), mode_weights.array(), block_weights.array()};
   }
+  bool mixes() const { return alpha_q.present() || alpha_k.present() || alpha_v.present(); }
 };
 
 struct Results {
@@ -98,9 +99,11 @@ inline Results make_results(const Call& call) {
           Tensor({p.batch, p.query_heads, p.queries, p.pseudo_heads}, DType::kFloat32)};
 }
 
-inline Results run_forward(const Call& call, Isa isa, const ParallelFor& parallel) {
+// Without parts nobody will ask for gradients.
+inline Results run_forward(const Call& call, Isa isa, const ParallelFor& parallel, bool parts = true) {
   Results results = make_results(call);
-  forward(call.problem, call.inputs(), {results.out.target(), results.parts.target(), results.lse.target()},
+  forward(call.problem, call.inputs(),
+          {results.out.target(), parts ? results.parts.target() : core::MutableArray{}, results.lse.target()},
           parallel, isa);
   return results;
 }

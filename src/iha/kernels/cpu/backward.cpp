@@ -372,7 +372,7 @@ void Backward::write_alpha(const core::MutableArray& array, int64_t heads,
 void backward(const Problem& problem, const core::AttentionInputs& inputs,
               const core::AttentionUpstream& upstream, const core::AttentionGradients& gradients,
               const ParallelFor& parallel, Isa isa) {
-  const Plan plan(problem, inputs, isa, gradients.mode_weights.data != nullptr);
+  const Plan plan(problem, inputs, isa, Purpose::kGradients, gradients.mode_weights.data != nullptr);
   Buffer<float> row_terms;
   row_terms.ensure(problem.batch * problem.query_heads * problem.queries * problem.pseudo_heads);
   const BackwardCall call{plan, upstream, gradients, row_terms.get()};
