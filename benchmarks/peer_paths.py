@@ -61,12 +61,13 @@ def head_slices(work: Work) -> list[tuple[Band, slice]]:
 
 
 def masked(work: Work, x: Inputs) -> Path:
-    """torch's attention with a boolean mask, made beforehand: [N, N], or [H, N, N] where heads differ."""
+    """torch's attention with a boolean mask, made beforehand: [N, N], or [1, H, N, N] where heads differ (without the
+    batch in front torch takes a slower way)."""
     at = torch.arange(work.tokens)
     masks = [band.visible(at, at) for band in work.bands]
     mask = masks[0]
     if len(masks) > 1:
-        mask = torch.cat([each.expand(band.heads, -1, -1) for each, band in zip(masks, work.bands)])
+        mask = torch.cat([each.expand(band.heads, -1, -1) for each, band in zip(masks, work.bands)])[None]
     return Path(lambda: sdpa(x.query, x.key, x.value, attn_mask=mask), [mask])
 
 

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "iha/kernels/problem.h"
@@ -117,11 +118,16 @@ bool one_pattern(const Work& work, const Pattern& wanted) {
   return true;
 }
 
-// [H, Nq, Nk] of tokens: what each head sees.
+// [H, Nq, Nk] of tokens: what each head sees; [1, Nq, Nk] where all see the same. With a batch in front,
+// without which torch takes a slower way.
 at::Tensor mask_of(const Work& work) {
-  const auto patterns = parse_patterns(work.patterns).expand(work.heads);
-  at::Tensor mask = at::empty({work.heads, work.queries, work.keys}, at::kBool);
-  at::parallel_for(0, work.heads * work.queries, 1, [&](int64_t begin, int64_t end) {
+  auto patterns = parse_patterns(work.patterns).expand(work.heads);
+  if (std::ranges::all_of(patterns, [&](const Pattern& p) { return p == patterns.front(); })) {
+    patterns.resize(1);
+  }
+  const auto heads = static_cast<int64_t>(patterns.size());
+  at::Tensor mask = at::empty({heads, work.queries, work.keys}, at::kBool);
+  at::parallel_for(0, heads * work.queries, 1, [&](int64_t begin, int64_t end) {
     bool* cell = mask.data_ptr<bool>() + begin * work.keys;
     for (int64_t row = begin; row < end; ++row) {
       const Pattern& pattern = patterns[row / work.queries];
@@ -150,6 +156,18 @@ at::Tensor torch_attention(const Work& work, const Inputs& inputs, const std::op
                     {parts.unflatten(2, {work.queries, work.pseudo_heads}), inputs.collapse});
 }
 
+// For as long as it lives the engine computes, whatever IHA_CPU says.
+class EngineAlone {
+ public:
+  EngineAlone() { ops::set_cpu_path(ops::CpuPath::kEngine); }
+  ~EngineAlone() { ops::set_cpu_path(before_); }
+  EngineAlone(const EngineAlone&) = delete;
+  EngineAlone& operator=(const EngineAlone&) = delete;
+
+ private:
+  ops::CpuPath before_ = ops::cpu_path();
+};
+
 }  // namespace
 
 const std::vector<Work>& standard_work() {
@@ -161,7 +179,7 @@ const std::vector<Work>& standard_work() {
     };
     const std::string mixed = "causal*4,sliding:256*4,global*4";
     const std::string learned = "learned(global|sliding:256|strided:8)";
-    const auto hardened = [&](std::string name, int64_t candidate) {
+    const auto decided = [&](std::string name, int64_t candidate) {
       Work work = self(std::move(name), 1, 12, 4096, 64, 1, learned, false);
       work.only_candidate = candidate;
       return work;
@@ -186,8 +204,8 @@ const std::vector<Work>& standard_work() {
         self("strided", 1, 12, 4096, 64, 1, "strided:8", false),
         self("learned", 1, 12, 4096, 64, 1, learned, false),
         self("learned-train", 1, 12, 4096, 64, 1, learned, true),
-        hardened("learned-window", 1),
-        hardened("learned-strided", 2),
+        decided("learned-window", 1),
+        decided("learned-strided", 2),
         dynamic("dynamic", blocks, 1, false),
         dynamic("dynamic-tile", blocks, 128, false),
         dynamic("dynamic-causal", "causal_" + blocks, 1, false),
@@ -229,6 +247,7 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   };
   // With the choice of blocks, as a layer computes it.
   const auto choosing = [=] {
+    const EngineAlone engine;
     const torch::AutoGradMode gradients(work.backward);
     Inputs chosen = *inputs;
     chosen.block_weights = inputs->choose();
@@ -251,12 +270,16 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
     };
   };
   if (choices_of(work).weighted()) {
-    const auto dense = [=] { return finish(attention(inputs->query, inputs->key, inputs->value, {})); };
+    const auto dense = [=] {
+      const EngineAlone engine;
+      return finish(attention(inputs->query, inputs->key, inputs->value, {}));
+    };
     std::vector<Contender> contenders{{"iha", by(ops::CpuPath::kEngine)},
                                       {"iha, dense", dense, 0, false},
                                       {"composed", by(ops::CpuPath::kComposed)}};
     if (choices_of(work).modes() > 0 && work.only_candidate < 0) {
       const auto fixed = [=] {
+        const EngineAlone engine;
         return finish(attention(inputs->query, inputs->key, inputs->value, {.patterns = hardened(work)}));
       };
       contenders.insert(contenders.begin() + 1, {"iha, hardened", fixed, 0, false});
@@ -273,7 +296,7 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   // A single causal query that stands last sees everything.
   const bool sees_all =
       one_pattern(work, iha::global()) || (one_pattern(work, iha::causal()) && work.queries == 1);
-  if (!causal && !sees_all && work.pseudo_heads == 1) mask = mask_of(work);
+  if (!causal && !sees_all && work.pseudo_heads == 1) mask = mask_of(work).unsqueeze(0);
   return {
       {"iha", by(ops::CpuPath::kEngine)},
       {"composed", by(ops::CpuPath::kComposed)},

@@ -47,8 +47,10 @@ struct Contender {
 
 // iha (the engine), composed, and torch: scaled_dot_product_attention, with is_causal or no mask where that
 // says it, with a boolean mask where heads differ or see windows, after einsum and interleaving where P > 1.
-// Heads that choose meet this engine's dense heads instead of torch. All on the same inputs, drawn from
-// torch's generator; the last one is what results are compared with.
+// Heads that choose meet this engine's dense heads instead of torch, learned ones also themselves hardened (a
+// share of the heads each candidate), dynamic ones also themselves with blocks chosen beforehand: "iha"
+// chooses. All on the same inputs, drawn from torch's generator; the last one is what results are compared
+// with.
 std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype);
 
 }  // namespace iha::app

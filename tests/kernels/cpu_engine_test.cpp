@@ -498,6 +498,27 @@ TEST(CpuEngine, FewQueriesNeverSeeHiddenKeys) {
 }
 
 // Another number, NaN and inf as key and value of token j: no bit of what does not see j changes.
+// A mixture of two finite values that is finite in float32 and not in bfloat16.
+TEST(CpuEngine, MixturesThatRoundToInfinityStayHidden) {
+  Call call = plain_call(40, 40, 2, "causal", DType::kBFloat16);
+  call.alpha_v = Tensor({2, 2, 1}, DType::kBFloat16);
+  for (int64_t i = 0; i < 4; ++i) call.alpha_v.set(i, 1.0);
+  const auto value_row = [&](Tensor& value, int64_t head, double to) {
+    for (int64_t c = 0; c < 16; ++c) value.set((head * 40 + 39) * 16 + c, to);
+  };
+  Call changed = call;
+  value_row(changed.value, 0, 3.3895e38);  // the largest bfloat16
+  value_row(changed.value, 1, 1e36);
+  for (const Isa isa : tested_isas(DType::kBFloat16)) {
+    const Results before = run_forward(call, isa, serial(), /*parts=*/false),
+                  after = run_forward(changed, isa, serial(), /*parts=*/false);
+    for (int64_t row = 0; row < 80; ++row) {
+      if (row % 40 == 39) continue;
+      ASSERT_TRUE(same_row(before.out, after.out, row, 16)) << name(isa) << " row " << row;
+    }
+  }
+}
+
 TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
   int untouched = 0, touched = 0;
   for (int seed = 500; seed < 540; ++seed) {
@@ -516,6 +537,9 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                         after = run_forward(changed, isa, serial());
           const GradientResults back = run_backward(call, before, isa, serial()),
                                 back_after = run_backward(changed, after, isa, serial());
+          const bool rounds = dtype == DType::kBFloat16 && call.mixes();
+          const Results alone = rounds ? run_forward(call, isa, serial(), /*parts=*/false) : before,
+                        alone_after = rounds ? run_forward(changed, isa, serial(), /*parts=*/false) : after;
           for (int64_t b = 0; b < p.batch; ++b) {
             for (int64_t h = 0; h < p.query_heads; ++h) {
               for (int64_t i = 0; i < p.queries; ++i) {
@@ -533,6 +557,10 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                       << h << ", " << call.name;
                 }
                 if (any_head_sees(call, visible, b, i, j)) continue;
+                ASSERT_TRUE(same_row(alone.out, alone_after.out, (b * p.query_heads + h) * p.queries + i,
+                                     p.value_dim))
+                    << name(isa) << " key " << j << " = " << value << " reaches the output of query " << i
+                    << ", " << call.name;
                 ASSERT_TRUE(same_row(back.query, back_after.query, (b * p.query_heads + h) * p.queries + i,
                                      p.head_dim))
                     << name(isa) << " key " << j << " = " << value << " reaches the gradient of query " << i

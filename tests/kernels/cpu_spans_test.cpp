@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "iha/kernels/cpu/primitives.h"
 #include "iha/kernels/cpu/regions.h"
 #include "iha/patterns/parse.h"
@@ -107,6 +109,21 @@ TEST(CpuSpans, StepsAreGathered) {
   const auto few = split_by_step(p, parse_pattern("every:400"), 0);
   ASSERT_EQ(few.size(), 1u);
   EXPECT_EQ(few[0].keys.count, 3);
+  // Steps past the end, however far.
+  for (const int64_t step :
+       {int64_t{999}, int64_t{1000}, int64_t{1001}, std::numeric_limits<int64_t>::max()}) {
+    Pattern pattern = parse_pattern("every:9");
+    pattern.every = step;
+    const auto views = split_by_step(p, pattern, 0);
+    ASSERT_EQ(views.size(), 1u);
+    EXPECT_EQ(views[0].keys.token(0), 0);
+    EXPECT_EQ(views[0].keys.count, step < 1000 ? 2 : 1);
+    const Scope scope(p, 0, pattern, views[0].keys, 1, {});
+    EXPECT_EQ(scope.bits(scope.span(500, 0), 500, 0), step < 1000 ? 3u : 1u);
+    pattern = parse_pattern("strided:9");
+    pattern.every = step;
+    EXPECT_EQ(split_by_step(p, pattern, 0).size(), 1u);
+  }
 }
 
 }  // namespace

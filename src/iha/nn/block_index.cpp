@@ -45,6 +45,32 @@ struct Kept : torch::CustomClassHolder {
   std::shared_ptr<BlockChoice> choice;
 };
 
+// What Choice's backward pass computes; it has no derivative.
+struct ChoiceGradients : torch::autograd::Function<ChoiceGradients> {
+  static variable_list forward(AutogradContext*, const at::Tensor& query, const at::Tensor& key,
+                               const at::Tensor& weights, const at::Tensor& grad,
+                               const std::shared_ptr<BlockChoice>& choice) {
+    const auto on_cpu = [](const at::Tensor& x) { return x.to(at::kCPU).contiguous(); };
+    const at::Tensor own_query = on_cpu(query), own_key = on_cpu(key), own_weights = on_cpu(weights),
+                     own_grad = on_cpu(grad).to(own_weights.scalar_type());
+    const at::Tensor grad_query = at::empty_like(own_query), grad_key = at::empty_like(own_key);
+    AT_DISPATCH_FLOATING_TYPES(own_weights.scalar_type(), "choose_blocks_backward", [&] {
+      choose_blocks_backward<scalar_t>(
+          *choice,
+          {query.size(3), own_weights.const_data_ptr<scalar_t>(), own_grad.const_data_ptr<scalar_t>(),
+           own_query.const_data_ptr<scalar_t>(), own_key.const_data_ptr<scalar_t>(),
+           grad_query.mutable_data_ptr<scalar_t>(), grad_key.mutable_data_ptr<scalar_t>()},
+          ops::torch_threads());
+    });
+    return {grad_query.to(query.device()), grad_key.to(key.device())};
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, kName,
+                                "asked for the gradient of a gradient, expected first derivatives only "
+                                "(double backward is not supported)");
+  }
+};
+
 // Index queries [B, E, R, dim] and mean index keys [B, E, blocks, dim] -> weights [B, H, Nq, blocks].
 struct Choice : torch::autograd::Function<Choice> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
@@ -65,20 +91,9 @@ struct Choice : torch::autograd::Function<Choice> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const auto on_cpu = [](const at::Tensor& x) { return x.to(at::kCPU).contiguous(); };
-    const at::Tensor query = on_cpu(saved[0]), key = on_cpu(saved[1]), weights = on_cpu(saved[2]),
-                     grad = on_cpu(grads[0]).to(weights.scalar_type());
-    const at::Tensor grad_query = at::empty_like(query), grad_key = at::empty_like(key);
-    const auto& choice = *static_cast<const Kept&>(*context->saved_data["choice"].toCapsule()).choice;
-    AT_DISPATCH_FLOATING_TYPES(weights.scalar_type(), "choose_blocks_backward", [&] {
-      choose_blocks_backward<scalar_t>(
-          choice,
-          {query.size(3), weights.const_data_ptr<scalar_t>(), grad.const_data_ptr<scalar_t>(),
-           query.const_data_ptr<scalar_t>(), key.const_data_ptr<scalar_t>(),
-           grad_query.mutable_data_ptr<scalar_t>(), grad_key.mutable_data_ptr<scalar_t>()},
-          ops::torch_threads());
-    });
-    return {grad_query.to(saved[0].device()), grad_key.to(saved[1].device()), at::Tensor()};
+    const auto& choice = static_cast<const Kept&>(*context->saved_data["choice"].toCapsule()).choice;
+    const variable_list results = ChoiceGradients::apply(saved[0], saved[1], saved[2], grads[0], choice);
+    return {results[0], results[1], at::Tensor()};
   }
   static std::vector<int64_t> dynamic_heads(const std::vector<Pattern>& patterns) {
     std::vector<int64_t> heads;

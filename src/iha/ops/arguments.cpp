@@ -247,6 +247,15 @@ bool Arguments::plain() const {
   return !inputs[kCollapse].defined() && pseudo_heads() == 1;
 }
 
+bool Arguments::needs_parts() const {
+  if (!plain()) return true;
+  const auto present = [&](Input input) { return inputs[input].defined(); };
+  const bool sums = present(kAlphaQ) || present(kAlphaK) || present(kAlphaV) || present(kSinks) ||
+                    present(kModeWeights) || present(kBlockWeights);
+  const at::ScalarType dtype = query().scalar_type();
+  return sums && accumulate_type(dtype) != dtype;
+}
+
 at::ScalarType accumulate_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }

@@ -50,6 +50,10 @@ struct Arguments {
   c10::SymInt pseudo_heads() const;
   // P = 1 and no collapse: the parts are the output.
   bool plain() const;
+  // Whether the backward pass wants parts of its own. A plain call's output serves as well, as in torch's own
+  // attention; but where it is rounded to 16 bits, the gradients of weights and sinks, small differences of
+  // large sums, would lose more than their inputs have.
+  bool needs_parts() const;
   // The tensors that have no gradient.
   std::array<at::Tensor*, 5> constants() {
     return {&rope_freqs, &query_offset, &key_lengths, &documents, &dropout_seed};

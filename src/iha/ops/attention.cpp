@@ -69,19 +69,6 @@ Arguments read_attention(const torch::jit::Stack& stack, size_t count, std::stri
   return arguments;
 }
 
-// Whether the backward pass wants parts of its own. A plain call's output serves as well, as in torch's own
-// attention; but where it is rounded to 16 bits, the gradients of weights and sinks, small differences of
-// large sums, would lose more than their inputs have.
-bool keeps_parts(const Arguments& arguments) {
-  if (!arguments.plain()) return true;
-  const auto& inputs = arguments.inputs;
-  const auto present = [&](Input input) { return inputs[input].defined(); };
-  const bool sums = present(kAlphaQ) || present(kAlphaK) || present(kAlphaV) || present(kSinks) ||
-                    present(kModeWeights) || present(kBlockWeights);
-  const at::ScalarType dtype = arguments.query().scalar_type();
-  return sums && accumulate_type(dtype) != dtype;
-}
-
 void attention_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const Arguments arguments = read_attention(*stack, count, "iha::attention");
@@ -90,7 +77,7 @@ void attention_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       at::GradMode::is_enabled() &&
       std::any_of(arguments.inputs.begin(), arguments.inputs.end(),
                   [](const at::Tensor& x) { return x.defined() && x.requires_grad(); });
-  torch::jit::push(*stack, call_forward(arguments, {true, differentiate && keeps_parts(arguments)}).out);
+  torch::jit::push(*stack, call_forward(arguments, {true, differentiate && arguments.needs_parts()}).out);
 }
 
 void attention_with_lse_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -105,7 +105,7 @@ void forward_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   variable_list results;
   if (any_needs_gradient(arguments.inputs)) {
-    TORCH_CHECK_VALUE(want.parts || arguments.plain(),
+    TORCH_CHECK_VALUE(want.parts || !arguments.needs_parts(),
                       "iha::_forward: want_parts is false, expected true where gradients are needed");
     results = ForwardFunction::apply(at::TensorList(defined_of(arguments.inputs)), arguments, want);
   } else {

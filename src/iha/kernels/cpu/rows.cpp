@@ -1,6 +1,7 @@
 #include "iha/kernels/cpu/rows.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace iha::cpu {
 RowSource query_source(const Plan& plan) {
@@ -142,6 +143,22 @@ void PackedRows::reset(const RowSource& source, const RowSet& set, int64_t limit
   cells_.ensure(kPanel * depth);
 }
 
+namespace {
+
+// Whether finite values stay finite when rounded to bfloat16: mixtures of heads may lie above its largest.
+bool rounds_to_finite(const float* values, int64_t count) {
+  constexpr uint32_t kRoundsUp = 0x7f7f8000;  // half a step past the largest
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    largest = std::max(largest, bits & 0x7fffffffu);
+  }
+  return largest < kRoundsUp;
+}
+
+}  // namespace
+
 void PackedRows::pack(int64_t panel) {
   const Primitives& prim = plan_.primitives;
   const int64_t begin = panel * kPanel, end = std::min(limit_, begin + kPanel);
@@ -150,7 +167,10 @@ void PackedRows::pack(int64_t panel) {
       with_rows_ && !prim.pairs ? reinterpret_cast<float*>(rows_.get() + panel * rows_size()) : values_.get();
   reader_.read(source_, set_, begin, end, values, columns_);
   std::fill(values + (end - begin) * columns_, values + kPanel * columns_, 0.0f);
-  state_[panel] = prim.finite(values, (end - begin) * columns_) ? kFinite : kNotFinite;
+  const int64_t count = (end - begin) * columns_;
+  const bool rounds = prim.pairs && !source_.alpha->empty();
+  state_[panel] =
+      prim.finite(values, count) && (!rounds || rounds_to_finite(values, count)) ? kFinite : kNotFinite;
   if (with_rows_ && prim.pairs) {
     Cell* rows = rows_.get() + panel * rows_size();
     for (int64_t i = 0; i < row_cells_; ++i) {

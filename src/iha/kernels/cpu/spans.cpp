@@ -11,13 +11,15 @@
 namespace iha::cpu {
 namespace {
 
-// Whether residue classes on their own cost less than masks on all pairs, in picoseconds measured with 64
+// Whether residue classes on their own cost less than masks on all pairs, in nanoseconds measured with 64
 // channels: a class at least 1.2 us; of masks 3 ns a pair in the panels of 32 keys that hold any (8 rows of a
 // group lie on steps of their own, so some more) and 0.27 ns a pair for looking at all the others.
 bool classes_pay(int64_t queries, int64_t keys, int64_t every) {
-  constexpr int64_t kClass = 1'200'000, kPair = 3'000, kLook = 270, kTouched = 40;
-  const int64_t touched = std::min(keys, kTouched * divide_up(keys, every));
-  return std::min(every, queries) * kClass <= queries * (touched * kPair + keys * kLook);
+  constexpr double kClass = 1200, kPair = 3, kLook = 0.27, kTouched = 40;
+  const auto all = static_cast<double>(keys);
+  const double touched = std::min(all, kTouched * static_cast<double>(divide_up(keys, every)));
+  return static_cast<double>(std::min(every, queries)) * kClass <=
+         static_cast<double>(queries) * (touched * kPair + all * kLook);
 }
 
 int64_t floor_divide(int64_t a, int64_t b) {
@@ -212,8 +214,13 @@ std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& patte
       problem.keys == 0) {
     return {{all_queries, all_keys}};
   }
-  if (pattern.step == Step::kAbsolute) return {{all_queries, {0, every, divide_up(problem.keys, every)}}};
-  if (!classes_pay(problem.queries, problem.keys, every)) return {{all_queries, all_keys}};
+  if (pattern.step == Step::kAbsolute) {
+    if (every > problem.keys) return {{all_queries, {0, 1, 1}}};
+    return {{all_queries, {0, every, divide_up(problem.keys, every)}}};
+  }
+  if (every > problem.keys || !classes_pay(problem.queries, problem.keys, every)) {
+    return {{all_queries, all_keys}};
+  }
   std::vector<ViewPair> pairs;
   for (int64_t residue = 0; residue < std::min(every, problem.queries); ++residue) {
     const int64_t key = modulo(query_offset + residue, every);
