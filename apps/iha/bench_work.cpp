@@ -118,15 +118,15 @@ bool one_pattern(const Work& work, const Pattern& wanted) {
   return true;
 }
 
-// [H, Nq, Nk] of tokens: what each head sees; [1, Nq, Nk] where all see the same. With a batch in front,
-// without which torch takes a slower way.
+// [1, H, Nq, Nk] of tokens: what each head sees; [1, 1, Nq, Nk] where all see the same. Without the batch in
+// front torch takes a slower way.
 at::Tensor mask_of(const Work& work) {
   auto patterns = parse_patterns(work.patterns).expand(work.heads);
   if (std::ranges::all_of(patterns, [&](const Pattern& p) { return p == patterns.front(); })) {
     patterns.resize(1);
   }
   const auto heads = static_cast<int64_t>(patterns.size());
-  at::Tensor mask = at::empty({heads, work.queries, work.keys}, at::kBool);
+  at::Tensor mask = at::empty({1, heads, work.queries, work.keys}, at::kBool);
   at::parallel_for(0, heads * work.queries, 1, [&](int64_t begin, int64_t end) {
     bool* cell = mask.data_ptr<bool>() + begin * work.keys;
     for (int64_t row = begin; row < end; ++row) {
@@ -156,13 +156,13 @@ at::Tensor torch_attention(const Work& work, const Inputs& inputs, const std::op
                     {parts.unflatten(2, {work.queries, work.pseudo_heads}), inputs.collapse});
 }
 
-// For as long as it lives the engine computes, whatever IHA_CPU says.
-class EngineAlone {
+// For as long as it lives `path` computes, whatever IHA_CPU says.
+class PathAlone {
  public:
-  EngineAlone() { ops::set_cpu_path(ops::CpuPath::kEngine); }
-  ~EngineAlone() { ops::set_cpu_path(before_); }
-  EngineAlone(const EngineAlone&) = delete;
-  EngineAlone& operator=(const EngineAlone&) = delete;
+  explicit PathAlone(ops::CpuPath path) { ops::set_cpu_path(path); }
+  ~PathAlone() { ops::set_cpu_path(before_); }
+  PathAlone(const PathAlone&) = delete;
+  PathAlone& operator=(const PathAlone&) = delete;
 
  private:
   ops::CpuPath before_ = ops::cpu_path();
@@ -241,48 +241,35 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   const auto inputs = std::make_shared<Inputs>(draw(work, dtype));
   const auto gradient = std::make_shared<at::Tensor>(
       at::randn({work.batch, work.queries, work.heads, work.head_dim}, dtype).transpose(1, 2));
-  const auto finish = [=](const at::Tensor& out) {
-    if (work.backward) torch::autograd::grad({out}, inputs->all(), {*gradient}, std::nullopt, false, true);
+  const auto finish = [=](const at::Tensor& out, const std::vector<at::Tensor>& wanted) {
+    if (work.backward) torch::autograd::grad({out}, wanted, {*gradient}, std::nullopt, false, true);
     return out.detach();
   };
+  const auto by = [=](ops::CpuPath path, const AttentionOptions& options) {
+    return [=] {
+      const PathAlone alone(path);
+      return finish(attention(inputs->query, inputs->key, inputs->value, options), inputs->all());
+    };
+  };
+  const AttentionOptions options = options_of(work, *inputs);
+  const auto engine = by(ops::CpuPath::kEngine, options), composed = by(ops::CpuPath::kComposed, options);
   // With the choice of blocks, as a layer computes it.
   const auto choosing = [=] {
-    const EngineAlone engine;
+    const PathAlone alone(ops::CpuPath::kEngine);
     const torch::AutoGradMode gradients(work.backward);
-    Inputs chosen = *inputs;
+    AttentionOptions chosen = options;
     chosen.block_weights = inputs->choose();
-    const at::Tensor out = attention(chosen.query, chosen.key, chosen.value, options_of(work, chosen));
-    if (work.backward) {
-      std::vector<at::Tensor> wanted{chosen.query, chosen.key, chosen.value, chosen.tokens};
-      for (const at::Tensor& weight : inputs->index->parameters()) wanted.push_back(weight);
-      torch::autograd::grad({out}, wanted, {*gradient}, std::nullopt, false, true);
-    }
-    return out.detach();
-  };
-  const auto by = [=](ops::CpuPath path) {
-    return [=] {
-      const ops::CpuPath before = ops::cpu_path();
-      ops::set_cpu_path(path);
-      at::Tensor out =
-          finish(attention(inputs->query, inputs->key, inputs->value, options_of(work, *inputs)));
-      ops::set_cpu_path(before);
-      return out;
-    };
+    std::vector<at::Tensor> wanted{inputs->query, inputs->key, inputs->value, inputs->tokens};
+    for (const at::Tensor& weight : inputs->index->parameters()) wanted.push_back(weight);
+    return finish(attention(inputs->query, inputs->key, inputs->value, chosen), wanted);
   };
   if (choices_of(work).weighted()) {
-    const auto dense = [=] {
-      const EngineAlone engine;
-      return finish(attention(inputs->query, inputs->key, inputs->value, {}));
-    };
-    std::vector<Contender> contenders{{"iha", by(ops::CpuPath::kEngine)},
-                                      {"iha, dense", dense, 0, false},
-                                      {"composed", by(ops::CpuPath::kComposed)}};
+    std::vector<Contender> contenders{
+        {"iha", engine}, {"iha, dense", by(ops::CpuPath::kEngine, {}), 0, false}, {"composed", composed}};
     if (choices_of(work).modes() > 0 && work.only_candidate < 0) {
-      const auto fixed = [=] {
-        const EngineAlone engine;
-        return finish(attention(inputs->query, inputs->key, inputs->value, {.patterns = hardened(work)}));
-      };
-      contenders.insert(contenders.begin() + 1, {"iha, hardened", fixed, 0, false});
+      const AttentionOptions fixed{.patterns = hardened(work)};
+      contenders.insert(contenders.begin() + 1,
+                        {"iha, hardened", by(ops::CpuPath::kEngine, fixed), 0, false});
     }
     if (inputs->index) {
       contenders.front().name = "iha, blocks given";
@@ -296,12 +283,12 @@ std::vector<Contender> contenders_for(const Work& work, at::ScalarType dtype) {
   // A single causal query that stands last sees everything.
   const bool sees_all =
       one_pattern(work, iha::global()) || (one_pattern(work, iha::causal()) && work.queries == 1);
-  if (!causal && !sees_all && work.pseudo_heads == 1) mask = mask_of(work).unsqueeze(0);
-  return {
-      {"iha", by(ops::CpuPath::kEngine)},
-      {"composed", by(ops::CpuPath::kComposed)},
-      {mask ? "torch, masked" : "torch", [=] { return finish(torch_attention(work, *inputs, mask, causal)); },
-       mask ? static_cast<int64_t>(mask->nbytes()) : 0}};
+  if (!causal && !sees_all && work.pseudo_heads == 1) mask = mask_of(work);
+  return {{"iha", engine},
+          {"composed", composed},
+          {mask ? "torch, masked" : "torch",
+           [=] { return finish(torch_attention(work, *inputs, mask, causal), inputs->all()); },
+           mask ? static_cast<int64_t>(mask->nbytes()) : 0}};
 }
 
 }  // namespace iha::app

@@ -145,7 +145,8 @@ void PackedRows::reset(const RowSource& source, const RowSet& set, int64_t limit
 
 namespace {
 
-// Whether finite values stay finite when rounded to bfloat16: mixtures of heads may lie above its largest.
+// Whether values are finite and stay so when rounded to bfloat16: mixtures of heads may lie above its
+// largest.
 bool rounds_to_finite(const float* values, int64_t count) {
   constexpr uint32_t kRoundsUp = 0x7f7f8000;  // half a step past the largest
   uint32_t largest = 0;
@@ -170,7 +171,7 @@ void PackedRows::pack(int64_t panel) {
   const int64_t count = (end - begin) * columns_;
   const bool rounds = prim.pairs && !source_.alpha->empty();
   state_[panel] =
-      prim.finite(values, count) && (!rounds || rounds_to_finite(values, count)) ? kFinite : kNotFinite;
+      (rounds ? rounds_to_finite(values, count) : prim.finite(values, count)) ? kFinite : kNotFinite;
   if (with_rows_ && prim.pairs) {
     Cell* rows = rows_.get() + panel * rows_size();
     for (int64_t i = 0; i < row_cells_; ++i) {

@@ -7,6 +7,7 @@
 #include "iha/kernels/cpu/buffer.h"
 #include "iha/kernels/cpu/primitives.h"
 #include "iha/kernels/cpu/regions.h"
+#include "iha/patterns/arithmetic.h"
 
 namespace iha::cpu {
 namespace {
@@ -20,13 +21,6 @@ bool classes_pay(int64_t queries, int64_t keys, int64_t every) {
   const double touched = std::min(all, kTouched * static_cast<double>(divide_up(keys, every)));
   return static_cast<double>(std::min(every, queries)) * kClass <=
          static_cast<double>(queries) * (touched * kPair + all * kLook);
-}
-
-int64_t floor_divide(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
-}
-int64_t modulo(int64_t a, int64_t b) {
-  return a - floor_divide(a, b) * b;
 }
 
 // Bits c of [0, 32) with begin <= row + c < end.
@@ -86,7 +80,7 @@ Span Scope::span(int64_t position, int64_t pseudo) const {
   constexpr int64_t kFar = int64_t{1} << 60;  // beyond any position, small enough to add to one
   int64_t begin = position - std::min(p.left, kFar), end = position + std::min(p.right, kFar) + 1;
   if (p.chunk > 0) {
-    const int64_t chunk_begin = floor_divide(position, p.chunk) * p.chunk;
+    const int64_t chunk_begin = floor_div(position, p.chunk) * p.chunk;
     begin = std::max(begin, chunk_begin);
     // No overflow: a chunk longer than the position begins at 0, or at -chunk for a negative one.
     end = std::min(end, chunk_begin + p.chunk);
@@ -110,7 +104,7 @@ Span Scope::span(int64_t position, int64_t pseudo) const {
   if (span.begin >= span.end) span.begin = span.end = 0;
   if (step_hides_) {  // the view holds whole classes of the step, so the division leaves no rest
     const int64_t origin = p.step == Step::kRelative ? position : 0;
-    span.phase = modulo(floor_divide(origin - view_.first, view_.step), period_);
+    span.phase = floor_mod(floor_div(origin - view_.first, view_.step), period_);
   }
   return span;
 }
@@ -120,7 +114,7 @@ bool Scope::key_visible(const Span& span, int64_t position, int64_t index, int64
   if (!documents_.empty() && documents_[token] != documents_[position]) return false;
   if (row < span.first_end && (documents_.empty() || ranks_[token] < pattern_.first)) return true;
   if (row < span.begin || row >= span.end) return false;
-  return !step_hides_ || modulo(index - span.phase, period_) == 0;
+  return !step_hides_ || floor_mod(index - span.phase, period_) == 0;
 }
 
 uint32_t Scope::step_bits(int64_t ahead, int64_t row) const {
@@ -223,9 +217,9 @@ std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& patte
   }
   std::vector<ViewPair> pairs;
   for (int64_t residue = 0; residue < std::min(every, problem.queries); ++residue) {
-    const int64_t key = modulo(query_offset + residue, every);
-    pairs.push_back({{residue, every, (problem.queries - residue + every - 1) / every},
-                     {key, every, (problem.keys - key + every - 1) / every}});
+    const int64_t key = floor_mod(query_offset + residue, every);
+    pairs.push_back({{residue, every, divide_up(problem.queries - residue, every)},
+                     {key, every, divide_up(problem.keys - key, every)}});
   }
   return pairs;
 }
