@@ -213,7 +213,9 @@ const std::vector<Work>& standard_work() {
         dynamic("dynamic-tile-train", blocks, 128, true),
         self("interleaved-p2", 1, 8, 2048, 64, 2, "causal", false),
         self("interleaved-p4", 1, 8, 1024, 64, 4, "causal", false),
+        self("interleaved-p2-train", 1, 8, 2048, 64, 2, "causal", true),
         self("interleaved-p4-train", 1, 8, 1024, 64, 4, "causal", true),
+        self("interleaved-p4-long-train", 1, 8, 2048, 64, 4, "causal", true),
         self("interleaved-p8-short-train", 64, 8, 100, 16, 8, "global", true),
         Work{"decode", 1, 16, 4, 1, 32768, 128, 1, "causal", false},
     };

@@ -82,7 +82,6 @@ struct Call {
     return {query.array(),   key.array(),      value.array(), alpha_q.array(),      alpha_k.array(),
             alpha_v.array(), collapse.array(), sinks.array(), mode_weights.array(), block_weights.array()};
   }
-  bool mixes() const { return alpha_q.present() || alpha_k.present() || alpha_v.present(); }
 };
 
 struct Results {
@@ -99,11 +98,9 @@ inline Results make_results(const Call& call) {
           Tensor({p.batch, p.query_heads, p.queries, p.pseudo_heads}, DType::kFloat32)};
 }
 
-// Without parts nobody will ask for gradients.
-inline Results run_forward(const Call& call, Isa isa, const ParallelFor& parallel, bool parts = true) {
+inline Results run_forward(const Call& call, Isa isa, const ParallelFor& parallel) {
   Results results = make_results(call);
-  forward(call.problem, call.inputs(),
-          {results.out.target(), parts ? results.parts.target() : core::MutableArray{}, results.lse.target()},
+  forward(call.problem, call.inputs(), {results.out.target(), results.parts.target(), results.lse.target()},
           parallel, isa);
   return results;
 }

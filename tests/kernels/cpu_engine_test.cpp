@@ -76,11 +76,6 @@ Results expect_forward_matches(const Call& call, const reference::Outputs& expec
   near(expected.out, results.out, "out");
   near(expected.parts, results.parts, "parts");
   near(expected.lse, results.lse, "lse");
-  if (call.dtype == DType::kBFloat16 && call.mixes()) {  // mixtures are rounded where no gradient is wanted
-    const Results alone = run_forward(call, isa, parallel, /*parts=*/false);
-    near(expected.out, alone.out, "out without parts");
-    near(expected.lse, alone.lse, "lse without parts");
-  }
   return results;
 }
 
@@ -268,11 +263,6 @@ TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
           ASSERT_TRUE(same_bits(one.out, many.out) && same_bits(one.parts, many.parts) &&
                       same_bits(one.lse, many.lse))
               << name(isa) << " " << workers << " workers, " << call.name;
-          if (call.mixes()) {
-            ASSERT_TRUE(same_bits(run_forward(call, isa, serial(), /*parts=*/false).out,
-                                  run_forward(call, isa, parallel, /*parts=*/false).out))
-                << name(isa) << " " << workers << " workers, without parts, " << call.name;
-          }
           const GradientResults back = run_backward(call, many, isa, parallel);
           const Tensor GradientResults::*members[] = {
               &GradientResults::query,        &GradientResults::key,     &GradientResults::value,
@@ -510,8 +500,7 @@ TEST(CpuEngine, MixturesThatRoundToInfinityStayHidden) {
   value_row(changed.value, 0, 3.3895e38);  // the largest bfloat16
   value_row(changed.value, 1, 1e36);
   for (const Isa isa : tested_isas(DType::kBFloat16)) {
-    const Results before = run_forward(call, isa, serial(), /*parts=*/false),
-                  after = run_forward(changed, isa, serial(), /*parts=*/false);
+    const Results before = run_forward(call, isa, serial()), after = run_forward(changed, isa, serial());
     for (int64_t row = 0; row < 80; ++row) {
       if (row % 40 == 39) continue;
       ASSERT_TRUE(same_row(before.out, after.out, row, 16)) << name(isa) << " row " << row;
@@ -537,9 +526,6 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                         after = run_forward(changed, isa, serial());
           const GradientResults back = run_backward(call, before, isa, serial()),
                                 back_after = run_backward(changed, after, isa, serial());
-          const bool rounds = dtype == DType::kBFloat16 && call.mixes();
-          const Results alone = rounds ? run_forward(call, isa, serial(), /*parts=*/false) : before,
-                        alone_after = rounds ? run_forward(changed, isa, serial(), /*parts=*/false) : after;
           for (int64_t b = 0; b < p.batch; ++b) {
             for (int64_t h = 0; h < p.query_heads; ++h) {
               for (int64_t i = 0; i < p.queries; ++i) {
@@ -557,8 +543,8 @@ TEST(CpuEngine, HiddenKeysNeverReachAQuery) {
                       << h << ", " << call.name;
                 }
                 if (any_head_sees(call, visible, b, i, j)) continue;
-                ASSERT_TRUE(same_row(alone.out, alone_after.out, (b * p.query_heads + h) * p.queries + i,
-                                     p.value_dim))
+                ASSERT_TRUE(
+                    same_row(before.out, after.out, (b * p.query_heads + h) * p.queries + i, p.value_dim))
                     << name(isa) << " key " << j << " = " << value << " reaches the output of query " << i
                     << ", " << call.name;
                 ASSERT_TRUE(same_row(back.query, back_after.query, (b * p.query_heads + h) * p.queries + i,

@@ -80,8 +80,7 @@ TEST(CpuWeights, CandidatesOfWeightZeroCostNothing) {
   const Call window = weighted_call(1024, patterns, 1, {0, 2, 1});
   const core::AttentionInputs inputs = window.inputs();
   for (const Isa isa : supported_isas()) {
-    const Plan plan(window.problem, inputs, isa),
-        training(window.problem, inputs, isa, Purpose::kGradients, true);
+    const Plan plan(window.problem, inputs, isa), training(window.problem, inputs, isa, true);
     const int64_t groups =
         (1024 + 127) / 128 * ((128 + plan.primitives.group_rows - 1) / plan.primitives.group_rows);
     for (const Plan* own : {&plan, &training}) {
@@ -96,8 +95,7 @@ TEST(CpuWeights, ADecidedHeadIsItsCandidate) {
   const char* patterns = "learned(global|sliding:64|strided:8)";
   const Call call = weighted_call(512, patterns, 2, {0, 0, 4, 0, 1e-39, 0});
   const core::AttentionInputs inputs = call.inputs();
-  const Plan plan(call.problem, inputs, Isa::kPortable),
-      training(call.problem, inputs, Isa::kPortable, Purpose::kGradients, true);
+  const Plan plan(call.problem, inputs, Isa::kPortable), training(call.problem, inputs, Isa::kPortable, true);
   ASSERT_EQ(plan.slices(0).size(), 9u);
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(plan.slices(0)[i].pattern, strided(8));

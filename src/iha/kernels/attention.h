@@ -30,8 +30,7 @@ struct AttentionInputs {
 };
 // out [B, Hq, Nq, dv] in the inputs' dtype, parts [B, Hq, Nq, P, dv] in the inputs' dtype or float32, lse [B,
 // Hq, Nq, P] in float32 (float64 for float64 inputs). Any may be absent. Strides are free; [B, N, H, d]
-// memory makes the merge of heads free. Without parts, instruction sets with dot products of bfloat16 round
-// bfloat16 heads that alpha mixes; where a backward pass follows, let it have parts.
+// memory makes the merge of heads free.
 struct AttentionOutputs {
   MutableArray out, parts, lse;
 };

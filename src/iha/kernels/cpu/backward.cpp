@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kManyUnits = 8;
 constexpr int64_t kMostRanges = 8;
-constexpr int64_t kRangeRows = 256;    // the least that a range of keys has
-constexpr int64_t kTokensOfTask = 64;  // of part 3
+constexpr int64_t kRangesOfWorker = 2;  // of a wave; ranges of causal heads are uneven
+constexpr int64_t kRangeRows = 256;     // the least that a range of keys has
+constexpr int64_t kTokensOfTask = 64;   // of part 3
 
 // Where range `range` of `ranges` begins: whole blocks where there are dynamic heads, whose weights'
 // gradients have no share then.
@@ -31,10 +32,16 @@ int64_t range_begin(const Problem& problem, int64_t range, int64_t ranges) {
   return block == 0 || range == ranges ? token : token / block * block;
 }
 
+// Ranges of keys that run before their shares in the gradients of queries are added up. Sums have the same
+// order whatever its size; it bounds the memory of shares by what the workers need.
+int64_t wave_of(int64_t workers, int64_t ranges) {
+  return std::min(ranges, workers > 1 ? kRangesOfWorker * workers : 1);
+}
+
 // A unit's sums and the gradients of rows of the head in flight.
 struct UnitMemory {
   Buffer<float> query_sums, key_sums, value_sums;  // [heads of the unit, tokens, columns]
-  Buffer<float> query_rows, key_rows, value_rows;  // HeadGradients, those of queries for every range
+  Buffer<float> query_rows, key_rows, value_rows;  // HeadGradients, those of queries for a wave of ranges
   std::vector<float*> parts;
   std::vector<float> lanes;
 };
@@ -52,6 +59,7 @@ class Crew {
  public:
   Crew(const BackwardCall& call, const ParallelFor& parallel)
       : call_(call), parallel_(parallel), workers_(std::max(1, parallel.workers)) {}
+  int64_t workers() const { return static_cast<int64_t>(workers_.size()); }
   template <class Body>
   void run(int64_t tasks, const Body& body) {
     if (tasks <= 0) return;
@@ -72,6 +80,7 @@ class Crew {
 // One worker by itself, as a crew.
 struct Alone {
   Worker& worker;
+  static constexpr int64_t workers() { return 1; }
   template <class Body>
   void run(int64_t tasks, const Body& body) {
     for (int64_t task = 0; task < tasks; ++task) body(task, worker);
@@ -97,6 +106,8 @@ class Backward {
   template <class CrewType>
   void run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                 int64_t ranges);
+  template <class CrewType>
+  void gather_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const;
   template <class CrewType>
   void unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t tokens, int64_t position,
              std::vector<float>& alpha);
@@ -256,7 +267,8 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
   zeroed(memory.query_sums, query_heads * p.queries * plan_.key_columns);
   zeroed(memory.key_sums, key_heads * p.keys * plan_.key_columns);
   zeroed(memory.value_sums, key_heads * p.keys * plan_.value_columns);
-  memory.query_rows.ensure(ranges * p.group() * p.queries * p.pseudo_heads * plan_.key_columns);
+  const int64_t wave = wave_of(crew.workers(), ranges), shares = wave == ranges ? ranges : wave + 1;
+  memory.query_rows.ensure(shares * p.group() * p.queries * p.pseudo_heads * plan_.key_columns);
   memory.key_rows.ensure(p.keys * p.pseudo_heads * plan_.key_columns);
   memory.value_rows.ensure(p.keys * p.pseudo_heads * plan_.value_columns);
   for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
@@ -274,23 +286,34 @@ template <class CrewType>
 void Backward::run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                         int64_t ranges) {
   const Problem& p = problem_;
-  const int64_t rows_of_head = p.queries * p.pseudo_heads * plan_.key_columns;
-  const auto query_rows = [&](int64_t range, int64_t in_group) {
-    return memory.query_rows.get() + (range * p.group() + in_group) * rows_of_head;
-  };
-  crew.run(ranges, [&](int64_t range, Worker& worker) {
-    double* modes = mode_sums_.empty()
-                        ? nullptr
-                        : mode_sums_.data() + (batch * kMostRanges + range) * p.query_heads * p.modes();
-    worker.range.run(batch, key_head, range_begin(p, range, ranges), range_begin(p, range + 1, ranges),
-                     {query_rows(range, 0), memory.key_rows.get(), memory.value_rows.get(), modes});
-  });
+  const int64_t size = p.group() * p.queries * p.pseudo_heads * plan_.key_columns;
+  const int64_t wave = wave_of(crew.workers(), ranges);
+  int64_t shares = 0;  // in memory: ranges' in order, the first with all before it
+  for (int64_t begin = 0; begin < ranges; begin += wave) {
+    if (begin > 0) {
+      gather_shares(crew, memory.query_rows.get(), shares, size);
+      shares = 1;
+    }
+    const int64_t count = std::min(wave, ranges - begin);
+    crew.run(count, [&](int64_t task, Worker& worker) {
+      const int64_t range = begin + task;
+      double* modes = mode_sums_.empty()
+                          ? nullptr
+                          : mode_sums_.data() + (batch * kMostRanges + range) * p.query_heads * p.modes();
+      worker.range.run(batch, key_head, range_begin(p, range, ranges), range_begin(p, range + 1, ranges),
+                       {memory.query_rows.get() + (shares + task) * size, memory.key_rows.get(),
+                        memory.value_rows.get(), modes});
+    });
+    shares += count;
+  }
   const int64_t key_begin = joins_heads_ ? 0 : key_head;
   for (int64_t in_group = 0; in_group < p.group(); ++in_group) {
     memory.parts.clear();
-    for (int64_t range = 0; range < ranges; ++range) memory.parts.push_back(query_rows(range, in_group));
+    for (int64_t share = 0; share < shares; ++share) {
+      memory.parts.push_back(memory.query_rows.get() + share * size + in_group * (size / p.group()));
+    }
     unmix(crew, memory,
-          {&query_source_, memory.parts.data(), ranges, key_head * p.group() + in_group, plan_.key_columns,
+          {&query_source_, memory.parts.data(), shares, key_head * p.group() + in_group, plan_.key_columns,
            key_begin * p.group(), memory.query_sums.get(), nullptr},
           batch, p.queries, p.query_offset[batch], alpha.query);
   }
@@ -303,6 +326,18 @@ void Backward::run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, in
         {&value_source_, memory.parts.data() + 1, 1, key_head, plan_.value_columns, key_begin,
          memory.value_sums.get(), nullptr},
         batch, p.keys, 0, alpha.value);
+}
+
+// Adds shares 1.. to the first, in order: the sums that part 3 would make of them.
+template <class CrewType>
+void Backward::gather_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const {
+  constexpr int64_t kStep = 1 << 14;
+  crew.run(divide_up(size, kStep), [&](int64_t task, Worker&) {
+    const int64_t begin = task * kStep, length = std::min(kStep, size - begin);
+    for (int64_t share = 1; share < count; ++share) {
+      plan_.primitives.add_scaled(shares + begin, shares + share * size + begin, 1.0f, length);
+    }
+  });
 }
 
 // Part 3 by ranges of tokens, whose sums for alpha are added up in order.
@@ -372,7 +407,7 @@ void Backward::write_alpha(const core::MutableArray& array, int64_t heads,
 void backward(const Problem& problem, const core::AttentionInputs& inputs,
               const core::AttentionUpstream& upstream, const core::AttentionGradients& gradients,
               const ParallelFor& parallel, Isa isa) {
-  const Plan plan(problem, inputs, isa, Purpose::kGradients, gradients.mode_weights.data != nullptr);
+  const Plan plan(problem, inputs, isa, gradients.mode_weights.data != nullptr);
   Buffer<float> row_terms;
   row_terms.ensure(problem.batch * problem.query_heads * problem.queries * problem.pseudo_heads);
   const BackwardCall call{plan, upstream, gradients, row_terms.get()};

@@ -504,8 +504,7 @@ std::vector<Chunk> chunks_of(const Plan& plan, const Cut& cut) {
 
 void forward(const Problem& problem, const core::AttentionInputs& inputs,
              const core::AttentionOutputs& outputs, const ParallelFor& parallel, Isa isa) {
-  const Purpose purpose = outputs.parts.data != nullptr ? Purpose::kGradients : Purpose::kResults;
-  const Plan plan(problem, inputs, isa, purpose);
+  const Plan plan(problem, inputs, isa);
   const Cut cut(plan);
   const std::vector<Chunk> chunks = chunks_of(plan, cut);
   if (chunks.empty()) return;

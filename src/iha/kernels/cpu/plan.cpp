@@ -109,25 +109,10 @@ std::pair<const double*, const double*> Rotation::angles(int64_t position, doubl
   return {scratch, fine};
 }
 
-namespace {
-
-// Bfloat16 heads that alpha mixes. Rounding the mixtures once more halves the time of the products, and
-// leaves errors of 4e-3 of the result, as without mixing and as with torch's einsum. For gradients they stay
-// float32: those of alpha are sums over all tokens, which cancel, and their largest errors would be five
-// times as large.
-DType cells_of(const core::AttentionInputs& inputs, Purpose purpose) {
-  const bool mixes =
-      inputs.alpha_q.data != nullptr || inputs.alpha_k.data != nullptr || inputs.alpha_v.data != nullptr;
-  return mixes && purpose == Purpose::kGradients ? DType::kFloat32 : inputs.query.dtype;
-}
-
-}  // namespace
-
-Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa, Purpose purpose,
-           bool mode_gradients)
+Plan::Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa, bool mode_gradients)
     : problem(problem),
       inputs(inputs),
-      primitives(cpu::primitives(isa, cells_of(inputs, purpose))),
+      primitives(cpu::primitives(isa, inputs.query.dtype)),
       element_size(static_cast<int64_t>(size_of(inputs.query.dtype))),
       streams(problem.layout == Layout::kParallel ? problem.pseudo_heads : 1),
       rows_per_token(problem.layout == Layout::kParallel ? 1 : problem.pseudo_heads),

@@ -46,13 +46,9 @@ class Rotation {
   RopeStyle style_;
 };
 
-// What a pass is for: its results alone, or gradients, now or later (parts are kept for them).
-enum class Purpose : uint8_t { kResults, kGradients };
-
 struct Plan {
   // `mode_gradients`: the gradients of mode weights are wanted, also of those that are 0.
-  Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa,
-       Purpose purpose = Purpose::kResults, bool mode_gradients = false);
+  Plan(const Problem& problem, const core::AttentionInputs& inputs, Isa isa, bool mode_gradients = false);
 
   const Problem& problem;
   const core::AttentionInputs& inputs;

@@ -442,15 +442,17 @@ void dot_lanes(const float* a, const float* b, int64_t count, float* lanes) {
   for (; i < count; ++i) lanes[i % 16] += a[i] * b[i];
 }
 
-template <class S>
+template <class Cells>
 bool finite(const float* values, int64_t count) {
-  uint32_t found = 0;
+  // Half a step past the largest bfloat16, which rounds up; infinity.
+  constexpr int32_t kNotFinite = Cells::kPairs ? 0x7f7f8000 : 0x7f800000;
+  int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
-    uint32_t bits;
+    int32_t bits;
     std::memcpy(&bits, values + i, sizeof bits);
-    found |= (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+    largest = std::max(largest, bits & 0x7fffffff);
   }
-  return found == 0;
+  return largest < kNotFinite;
 }
 
 template <class S>
@@ -497,7 +499,7 @@ constexpr Primitives make_primitives() {
           .scale = scale<S>,
           .dot = dot<S>,
           .dot_lanes = dot_lanes<S>,
-          .finite = finite<S>,
+          .finite = finite<Cells>,
           .rotate = rotate<S>};
 }
 

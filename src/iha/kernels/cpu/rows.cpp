@@ -1,7 +1,6 @@
 #include "iha/kernels/cpu/rows.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace iha::cpu {
 RowSource query_source(const Plan& plan) {
@@ -143,23 +142,6 @@ void PackedRows::reset(const RowSource& source, const RowSet& set, int64_t limit
   cells_.ensure(kPanel * depth);
 }
 
-namespace {
-
-// Whether values are finite and stay so when rounded to bfloat16: mixtures of heads may lie above its
-// largest.
-bool rounds_to_finite(const float* values, int64_t count) {
-  constexpr uint32_t kRoundsUp = 0x7f7f8000;  // half a step past the largest
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, values + i, sizeof bits);
-    largest = std::max(largest, bits & 0x7fffffffu);
-  }
-  return largest < kRoundsUp;
-}
-
-}  // namespace
-
 void PackedRows::pack(int64_t panel) {
   const Primitives& prim = plan_.primitives;
   const int64_t begin = panel * kPanel, end = std::min(limit_, begin + kPanel);
@@ -168,10 +150,7 @@ void PackedRows::pack(int64_t panel) {
       with_rows_ && !prim.pairs ? reinterpret_cast<float*>(rows_.get() + panel * rows_size()) : values_.get();
   reader_.read(source_, set_, begin, end, values, columns_);
   std::fill(values + (end - begin) * columns_, values + kPanel * columns_, 0.0f);
-  const int64_t count = (end - begin) * columns_;
-  const bool rounds = prim.pairs && !source_.alpha->empty();
-  state_[panel] =
-      (rounds ? rounds_to_finite(values, count) : prim.finite(values, count)) ? kFinite : kNotFinite;
+  state_[panel] = prim.finite(values, (end - begin) * columns_) ? kFinite : kNotFinite;
   if (with_rows_ && prim.pairs) {
     Cell* rows = rows_.get() + panel * rows_size();
     for (int64_t i = 0; i < row_cells_; ++i) {
