@@ -247,21 +247,22 @@ bool Arguments::plain() const {
   return !inputs[kCollapse].defined() && pseudo_heads() == 1;
 }
 
+bool Arguments::needs_wide_parts() const {
+  return inputs[kSinks].defined() || inputs[kModeWeights].defined() || inputs[kBlockWeights].defined();
+}
+
 bool Arguments::needs_parts() const {
-  if (!plain()) return true;
-  const auto present = [&](Input input) { return inputs[input].defined(); };
-  const bool sums = present(kAlphaQ) || present(kAlphaK) || present(kAlphaV) || present(kSinks) ||
-                    present(kModeWeights) || present(kBlockWeights);
   const at::ScalarType dtype = query().scalar_type();
-  return sums && accumulate_type(dtype) != dtype;
+  return !plain() || (needs_wide_parts() && accumulate_type(dtype) != dtype);
 }
 
 at::ScalarType accumulate_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-at::ScalarType parts_type(at::ScalarType dtype, Want want) {
-  return want.out ? accumulate_type(dtype) : dtype;
+at::ScalarType parts_type(const Arguments& arguments, Want want) {
+  const at::ScalarType dtype = arguments.query().scalar_type();
+  return want.out && arguments.needs_wide_parts() ? accumulate_type(dtype) : dtype;
 }
 
 Arguments read_arguments(StackReader& reader) {

@@ -50,9 +50,11 @@ struct Arguments {
   c10::SymInt pseudo_heads() const;
   // P = 1 and no collapse: the parts are the output.
   bool plain() const;
-  // Whether the backward pass wants parts of its own. A plain call's output serves as well, as in torch's own
-  // attention; but where it is rounded to 16 bits, the gradients of weights and sinks, small differences of
-  // large sums, would lose more than their inputs have.
+  // Whether parts rounded to 16 bits would cost the gradients of sinks and of weights of modes and blocks,
+  // small differences of large sums, more than their inputs have.
+  bool needs_wide_parts() const;
+  // Whether the backward pass wants parts of its own: else a plain call's output serves as well, as in
+  // torch's own attention.
   bool needs_parts() const;
   // The tensors that have no gradient.
   std::array<at::Tensor*, 5> constants() {
@@ -105,10 +107,9 @@ Wanted read_wanted(StackReader& reader);
 
 // float64 for float64, else float32: the dtype of lse and of everything that accumulates.
 at::ScalarType accumulate_type(at::ScalarType dtype);
-// The dtype of parts: accumulate_type where they are kept for the backward pass beside out, because the row
-// terms and the collapse's gradient are small differences of them; the inputs' dtype where they are the
-// result.
-at::ScalarType parts_type(at::ScalarType dtype, Want want);
+// The dtype of parts: that of the inputs; accumulate_type where they are kept beside out for gradients that
+// need wide ones.
+at::ScalarType parts_type(const Arguments& arguments, Want want);
 
 // Checks ranks, shapes, dtypes, devices and spellings; works on meta tensors and symbolic shapes. Throws
 // c10::ValueError.

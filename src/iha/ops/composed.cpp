@@ -94,8 +94,8 @@ Results composed_forward(const Arguments& arguments, const Problem& problem, Wan
   Results results;
   results.out = want.out ? token_major(collapse(parts, widened(arguments, kCollapse), problem), dtype)
                          : at::empty({0}, arguments.query().options());
-  results.parts = want.parts ? parts.to(parts_type(dtype, want)).contiguous()
-                             : at::empty({0}, arguments.query().options().dtype(parts_type(dtype, want)));
+  results.parts = want.parts ? parts.to(parts_type(arguments, want)).contiguous()
+                             : at::empty({0}, arguments.query().options().dtype(parts_type(arguments, want)));
   results.lse = to_parts(core.lse, problem).squeeze(-1).contiguous();
   return results;
 }

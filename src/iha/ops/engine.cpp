@@ -105,7 +105,7 @@ Results engine_forward(const Arguments& arguments, const Problem& problem, Want 
   results.parts = at::empty(
       want.parts ? std::vector<int64_t>{p.batch, p.query_heads, p.queries, p.pseudo_heads, p.value_dim}
                  : std::vector<int64_t>{0},
-      options.dtype(parts_type(arguments.query().scalar_type(), want)));
+      options.dtype(parts_type(arguments, want)));
   results.lse = at::empty({p.batch, p.query_heads, p.queries, p.pseudo_heads}, options.dtype(at::kFloat));
   with_value_errors([&] {
     core::attention(problem, read(arguments.inputs),

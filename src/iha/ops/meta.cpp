@@ -23,7 +23,7 @@ void forward_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<c10::SymInt> shape{query.sym_size(0), query.sym_size(1), query.sym_size(2), pseudo_heads,
                                  width};
   at::Tensor out = want_out ? token_major_like(query, width) : at::empty({0}, query.options());
-  const auto type = parts_type(query.scalar_type(), {want_out, want_parts});
+  const auto type = parts_type(arguments, {want_out, want_parts});
   at::Tensor parts = want_parts ? at::empty_symint(shape, query.options().dtype(type))
                                 : at::empty({0}, query.options().dtype(type));
   shape.pop_back();

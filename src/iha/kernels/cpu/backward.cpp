@@ -44,6 +44,12 @@ struct UnitMemory {
   Buffer<float> query_rows, key_rows, value_rows;  // HeadGradients, those of queries for a wave of ranges
   std::vector<float*> parts;
   std::vector<float> lanes;
+
+  void release_rows() {
+    query_rows = {};
+    key_rows = {};
+    value_rows = {};
+  }
 };
 
 struct Worker {
@@ -274,6 +280,7 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
   for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
     run_head(crew, memory, alpha_[unit], batch, key_head, ranges);
   }
+  if (ranges > 1) memory.release_rows();  // large, and results are about to take pages of their own
   write(crew, call_.gradients.query, batch, query_begin, query_heads, p.queries, p.head_dim,
         memory.query_sums.get(), plan_.key_columns);
   write(crew, call_.gradients.key, batch, key_begin, key_heads, p.keys, p.head_dim, memory.key_sums.get(),
