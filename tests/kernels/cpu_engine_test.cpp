@@ -216,6 +216,14 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
   PhiloxStream random(3, 9);
   fill_call(joined, random, true, true, true, true);
   calls.push_back(std::move(joined));
+  // Backward: queries in two parts.
+  Call long_queries = plain_call(2050, 260, 2, "global,sliding:100", dtype, [](Problem& p) {
+    p.pseudo_heads = 2;
+    p.query_offset = {-900};
+  });
+  PhiloxStream drawn_last(6, 9);
+  fill_call(long_queries, drawn_last, true, true, true, true);
+  calls.push_back(std::move(long_queries));
   Call split = plain_call(2, 900, 2, "global", dtype, [](Problem& p) {
     p.pseudo_heads = 2;
     p.layout = Layout::kParallel;
@@ -491,19 +499,36 @@ TEST(CpuEngine, FewQueriesNeverSeeHiddenKeys) {
 // A mixture of two finite values that is finite in float32 and not in bfloat16.
 TEST(CpuEngine, MixturesThatRoundToInfinityStayHidden) {
   Call call = plain_call(40, 40, 2, "causal", DType::kBFloat16);
-  call.alpha_v = Tensor({2, 2, 1}, DType::kBFloat16);
-  for (int64_t i = 0; i < 4; ++i) call.alpha_v.set(i, 1.0);
-  const auto value_row = [&](Tensor& value, int64_t head, double to) {
-    for (int64_t c = 0; c < 16; ++c) value.set((head * 40 + 39) * 16 + c, to);
+  const auto ones = [](Tensor& alpha) {
+    alpha = Tensor({2, 2, 1}, DType::kBFloat16);
+    for (int64_t i = 0; i < 4; ++i) alpha.set(i, 1.0);
   };
-  Call changed = call;
-  value_row(changed.value, 0, 3.3895e38);  // the largest bfloat16
-  value_row(changed.value, 1, 1e36);
+  ones(call.alpha_q);
+  ones(call.alpha_v);
+  const auto plant_token = [](Tensor& tensor, int64_t token) {
+    for (int64_t c = 0; c < 16; ++c) {
+      tensor.set(token * 16 + c, 3.3895e38);  // the largest bfloat16
+      tensor.set((40 + token) * 16 + c, 1e36);
+    }
+  };
+  Call last_value = call, first_query = call;
+  plant_token(last_value.value, 39);
+  plant_token(first_query.query, 0);
   for (const Isa isa : tested_isas(DType::kBFloat16)) {
-    const Results before = run_forward(call, isa, serial()), after = run_forward(changed, isa, serial());
+    const Results before = run_forward(call, isa, serial()),
+                  with_value = run_forward(last_value, isa, serial()),
+                  with_query = run_forward(first_query, isa, serial());
+    const GradientResults back = run_backward(call, before, isa, serial()),
+                          back_with_query = run_backward(first_query, with_query, isa, serial());
     for (int64_t row = 0; row < 80; ++row) {
-      if (row % 40 == 39) continue;
-      ASSERT_TRUE(same_row(before.out, after.out, row, 16)) << name(isa) << " row " << row;
+      if (row % 40 != 39) {
+        ASSERT_TRUE(same_row(before.out, with_value.out, row, 16)) << name(isa) << " row " << row;
+      }
+      if (row % 40 != 0) {
+        ASSERT_TRUE(same_row(before.out, with_query.out, row, 16)) << name(isa) << " row " << row;
+        ASSERT_TRUE(same_row(back.key, back_with_query.key, row, 16)) << name(isa) << " key " << row;
+        ASSERT_TRUE(same_row(back.value, back_with_query.value, row, 16)) << name(isa) << " value " << row;
+      }
     }
   }
 }

@@ -2,13 +2,14 @@
 //
 // Order. First the row terms of all rows (part 1), with the gradients of collapse and sinks. Then units: the
 // heads of one key head, or, where alpha mixes heads, all heads of a sequence, whose gradients of inputs
-// gather in a unit's own sums. Key heads of a unit follow each other; each is taken in ranges of keys (part
-// 2), whose shares in the gradients of queries are then added up in order, turned back and unmixed by tokens
-// (part 3).
+// gather in a unit's own sums. Key heads of a unit follow each other; each is taken in parts of queries and
+// ranges of keys (part 2), whose shares in the gradients of queries are added up in order, turned back and
+// unmixed by tokens (part 3).
 //
 // Threads. Many units (batch * heads): each is one task, in one range, in a worker's own memory. Few: units
-// follow each other and the parts' ranges and tokens are the tasks. Which of both, and the number of ranges,
-// depends on shapes alone, and no two tasks write to one place, so any number of workers gives the same bits.
+// follow each other and the ranges and tokens of parts 2 and 3 are the tasks. Which of both, and all cuts,
+// depend on shapes alone, sums have one order however many ranges run at once, and no two tasks write to one
+// place, so any number of workers gives the same bits.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -23,7 +24,10 @@ constexpr int64_t kManyUnits = 8;
 constexpr int64_t kMostRanges = 8;
 constexpr int64_t kRangesOfWorker = 2;  // of a wave; ranges of causal heads are uneven
 constexpr int64_t kRangeRows = 256;     // the least that a range of keys has
-constexpr int64_t kTokensOfTask = 64;   // of part 3
+// Queries of a head that meet all ranges before the next do: their shares stay in L2, and for them packing
+// keys once more takes a thousandth of the products.
+constexpr int64_t kQueryRows = 4096;
+constexpr int64_t kTokensOfTask = 64;  // of part 3
 
 // Where range `range` of `ranges` begins: whole blocks where there are dynamic heads, whose weights'
 // gradients have no share then.
@@ -44,12 +48,6 @@ struct UnitMemory {
   Buffer<float> query_rows, key_rows, value_rows;  // HeadGradients, those of queries for a wave of ranges
   std::vector<float*> parts;
   std::vector<float> lanes;
-
-  void release_rows() {
-    query_rows = {};
-    key_rows = {};
-    value_rows = {};
-  }
 };
 
 struct Worker {
@@ -113,10 +111,14 @@ class Backward {
   void run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                 int64_t ranges);
   template <class CrewType>
+  int64_t run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head, int64_t begin,
+                      int64_t end, int64_t ranges);
+  int64_t query_step(int64_t batch) const;
+  template <class CrewType>
   void gather_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const;
   template <class CrewType>
-  void unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t tokens, int64_t position,
-             std::vector<float>& alpha);
+  void unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t end, int64_t tokens,
+             int64_t position, std::vector<float>& alpha);
   template <class CrewType>
   void write(CrewType& crew, const core::MutableArray& array, int64_t batch, int64_t head_begin,
              int64_t heads, int64_t tokens, int64_t width, const float* sums, int64_t columns);
@@ -274,13 +276,12 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
   zeroed(memory.key_sums, key_heads * p.keys * plan_.key_columns);
   zeroed(memory.value_sums, key_heads * p.keys * plan_.value_columns);
   const int64_t wave = wave_of(crew.workers(), ranges), shares = wave == ranges ? ranges : wave + 1;
-  memory.query_rows.ensure(shares * p.group() * p.queries * p.pseudo_heads * plan_.key_columns);
+  memory.query_rows.ensure(shares * p.group() * query_step(batch) * p.pseudo_heads * plan_.key_columns);
   memory.key_rows.ensure(p.keys * p.pseudo_heads * plan_.key_columns);
   memory.value_rows.ensure(p.keys * p.pseudo_heads * plan_.value_columns);
   for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
     run_head(crew, memory, alpha_[unit], batch, key_head, ranges);
   }
-  if (ranges > 1) memory.release_rows();  // large, and results are about to take pages of their own
   write(crew, call_.gradients.query, batch, query_begin, query_heads, p.queries, p.head_dim,
         memory.query_sums.get(), plan_.key_columns);
   write(crew, call_.gradients.key, batch, key_begin, key_heads, p.keys, p.head_dim, memory.key_sums.get(),
@@ -289,50 +290,77 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
         memory.value_sums.get(), plan_.value_columns);
 }
 
+// How many query tokens go through all ranges of keys at once.
+int64_t Backward::query_step(int64_t batch) const {
+  for (const Slice& slice : plan_.slices(batch)) {
+    // Classes of a step and blocks of keys have few enough queries already.
+    if (slice.queries.step > 1 || slice.pattern.dynamic()) return problem_.queries;
+  }
+  const int64_t tokens = std::max<int64_t>(1, kQueryRows / (problem_.group() * problem_.pseudo_heads));
+  return std::min(problem_.queries, round_up(tokens, kTokensOfTask));
+}
+
 template <class CrewType>
 void Backward::run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                         int64_t ranges) {
   const Problem& p = problem_;
-  const int64_t size = p.group() * p.queries * p.pseudo_heads * plan_.key_columns;
+  const int64_t key_begin = joins_heads_ ? 0 : key_head, step = query_step(batch);
+  int64_t end = 0;
+  do {  // once without queries too: keys' gradients are 0 then
+    const int64_t begin = end;
+    end = std::min(begin + step, p.queries);
+    const int64_t head_size = (end - begin) * p.pseudo_heads * plan_.key_columns;
+    const int64_t shares = run_queries(crew, memory, batch, key_head, begin, end, ranges);
+    for (int64_t in_group = 0; in_group < p.group(); ++in_group) {
+      memory.parts.clear();
+      for (int64_t share = 0; share < shares; ++share) {
+        memory.parts.push_back(memory.query_rows.get() + (share * p.group() + in_group) * head_size);
+      }
+      unmix(crew, memory,
+            {&query_source_, memory.parts.data(), shares, key_head * p.group() + in_group, plan_.key_columns,
+             key_begin * p.group(), memory.query_sums.get(), nullptr, begin},
+            batch, end, p.queries, p.query_offset[batch], alpha.query);
+    }
+  } while (end < p.queries);
+  memory.parts = {memory.key_rows.get(), memory.value_rows.get()};
+  unmix(crew, memory,
+        {&key_source_, memory.parts.data(), 1, key_head, plan_.key_columns, key_begin, memory.key_sums.get(),
+         nullptr},
+        batch, p.keys, p.keys, 0, alpha.key);
+  unmix(crew, memory,
+        {&value_source_, memory.parts.data() + 1, 1, key_head, plan_.value_columns, key_begin,
+         memory.value_sums.get(), nullptr},
+        batch, p.keys, p.keys, 0, alpha.value);
+}
+
+// Query tokens [begin, end) against all ranges of keys, wave by wave. Returns how many shares are in memory:
+// ranges' in order, the first with all before it.
+template <class CrewType>
+int64_t Backward::run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head,
+                              int64_t begin, int64_t end, int64_t ranges) {
+  const Problem& p = problem_;
+  const int64_t size = p.group() * (end - begin) * p.pseudo_heads * plan_.key_columns;
   const int64_t wave = wave_of(crew.workers(), ranges);
-  int64_t shares = 0;  // in memory: ranges' in order, the first with all before it
-  for (int64_t begin = 0; begin < ranges; begin += wave) {
-    if (begin > 0) {
+  int64_t shares = 0;
+  for (int64_t first = 0; first < ranges; first += wave) {
+    if (first > 0) {
       gather_shares(crew, memory.query_rows.get(), shares, size);
       shares = 1;
     }
-    const int64_t count = std::min(wave, ranges - begin);
+    const int64_t count = std::min(wave, ranges - first);
     crew.run(count, [&](int64_t task, Worker& worker) {
-      const int64_t range = begin + task;
+      const int64_t range = first + task;
       double* modes = mode_sums_.empty()
                           ? nullptr
                           : mode_sums_.data() + (batch * kMostRanges + range) * p.query_heads * p.modes();
-      worker.range.run(batch, key_head, range_begin(p, range, ranges), range_begin(p, range + 1, ranges),
+      worker.range.run(batch, key_head,
+                       {begin, end, range_begin(p, range, ranges), range_begin(p, range + 1, ranges)},
                        {memory.query_rows.get() + (shares + task) * size, memory.key_rows.get(),
                         memory.value_rows.get(), modes});
     });
     shares += count;
   }
-  const int64_t key_begin = joins_heads_ ? 0 : key_head;
-  for (int64_t in_group = 0; in_group < p.group(); ++in_group) {
-    memory.parts.clear();
-    for (int64_t share = 0; share < shares; ++share) {
-      memory.parts.push_back(memory.query_rows.get() + share * size + in_group * (size / p.group()));
-    }
-    unmix(crew, memory,
-          {&query_source_, memory.parts.data(), shares, key_head * p.group() + in_group, plan_.key_columns,
-           key_begin * p.group(), memory.query_sums.get(), nullptr},
-          batch, p.queries, p.query_offset[batch], alpha.query);
-  }
-  memory.parts = {memory.key_rows.get(), memory.value_rows.get()};
-  unmix(crew, memory,
-        {&key_source_, memory.parts.data(), 1, key_head, plan_.key_columns, key_begin, memory.key_sums.get(),
-         nullptr},
-        batch, p.keys, 0, alpha.key);
-  unmix(crew, memory,
-        {&value_source_, memory.parts.data() + 1, 1, key_head, plan_.value_columns, key_begin,
-         memory.value_sums.get(), nullptr},
-        batch, p.keys, 0, alpha.value);
+  return shares;
 }
 
 // Adds shares 1.. to the first, in order: the sums that part 3 would make of them.
@@ -347,18 +375,18 @@ void Backward::gather_shares(CrewType& crew, float* shares, int64_t count, int64
   });
 }
 
-// Part 3 by ranges of tokens, whose sums for alpha are added up in order.
+// Part 3 of tokens [part_begin, end) by pieces, whose sums for alpha are added up in order.
 template <class CrewType>
-void Backward::unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t tokens,
-                     int64_t position, std::vector<float>& alpha) {
-  const int64_t tasks = divide_up(tokens, kTokensOfTask), heads = unmix.source->heads;
+void Backward::unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t end,
+                     int64_t tokens, int64_t position, std::vector<float>& alpha) {
+  const int64_t tasks = divide_up(end - unmix.part_begin, kTokensOfTask), heads = unmix.source->heads;
   const int64_t pseudo_heads = problem_.pseudo_heads, size = heads * pseudo_heads * 16;
   if (!alpha.empty()) memory.lanes.assign(tasks * size, 0.0f);
   crew.run(tasks, [&](int64_t task, Worker& worker) {
     Unmix mine = unmix;
     if (!alpha.empty()) mine.alpha_lanes = memory.lanes.data() + task * size;
-    worker.tokens.run(mine, batch, task * kTokensOfTask, std::min((task + 1) * kTokensOfTask, tokens), tokens,
-                      position);
+    const int64_t begin = unmix.part_begin + task * kTokensOfTask;
+    worker.tokens.run(mine, batch, begin, std::min(begin + kTokensOfTask, end), tokens, position);
   });
   for (size_t task = 0; !alpha.empty() && task < static_cast<size_t>(tasks); ++task) {
     for (int64_t m = 0; m < heads; ++m) {

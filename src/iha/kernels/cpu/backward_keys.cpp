@@ -56,14 +56,17 @@ KeyRange::KeyRange(const BackwardCall& call)
   score_across_.ensure(rows / 2 * score_row_);
 }
 
-void KeyRange::run(int64_t batch, int64_t key_head, int64_t begin, int64_t end, const HeadGradients& target) {
+void KeyRange::run(int64_t batch, int64_t key_head, const Rectangle& rectangle, const HeadGradients& target) {
   const Problem& problem = plan_.problem;
-  const int64_t pseudo_heads = problem.pseudo_heads;
-  std::fill_n(target.query, problem.group() * problem.queries * pseudo_heads * plan_.key_columns, 0.0f);
-  std::fill(target.key + begin * pseudo_heads * plan_.key_columns,
-            target.key + end * pseudo_heads * plan_.key_columns, 0.0f);
-  std::fill(target.value + begin * pseudo_heads * plan_.value_columns,
-            target.value + end * pseudo_heads * plan_.value_columns, 0.0f);
+  const int64_t pseudo_heads = problem.pseudo_heads, begin = rectangle.key_begin, end = rectangle.key_end;
+  rectangle_ = rectangle;
+  std::fill_n(target.query, problem.group() * rectangle.queries() * pseudo_heads * plan_.key_columns, 0.0f);
+  if (rectangle.query_begin == 0) {
+    std::fill(target.key + begin * pseudo_heads * plan_.key_columns,
+              target.key + end * pseudo_heads * plan_.key_columns, 0.0f);
+    std::fill(target.value + begin * pseudo_heads * plan_.value_columns,
+              target.value + end * pseudo_heads * plan_.value_columns, 0.0f);
+  }
   for (const Slice& slice : plan_.slices(batch)) {
     if (slice.key_head != key_head) continue;
     if (slice.pattern.dynamic()) {
@@ -71,28 +74,27 @@ void KeyRange::run(int64_t batch, int64_t key_head, int64_t begin, int64_t end, 
       continue;
     }
     const int64_t first = slice.keys.index_from(begin), last = slice.keys.index_from(end);
-    const View keys{slice.keys.token(first), slice.keys.step, last - first};
-    const Scope scope = plan_.scope(batch, slice, keys);
+    Slice part = slice;
+    part.keys = {slice.keys.token(first), slice.keys.step, last - first};
+    const Scope scope = plan_.scope(batch, part);
     if (scope.rows() == 0) continue;
     if (slice.regions != nullptr) set_sums_.assign(slice.regions->weight.size(), 0.0);
     for (int64_t stream = 0; stream < plan_.streams; ++stream) {
-      run_slice(scope, slice, keys, batch, stream, target);
+      run_slice(scope, part, batch, stream, target);
     }
     if (slice.regions != nullptr && call_.wants_modes()) add_modes(slice, target);
   }
 }
 
-void KeyRange::run_slice(const Scope& scope, const Slice& slice, const View& keys, int64_t batch,
-                         int64_t stream, const HeadGradients& target) {
-  Slice part = slice;
-  part.keys = keys;
+void KeyRange::run_slice(const Scope& scope, const Slice& part, int64_t batch, int64_t stream,
+                         const HeadGradients& target) {
   begin_keys(scope, part, batch, stream);
-  for (int64_t token = 0; token < slice.queries.count; token += tile_tokens(plan_, slice)) {
-    const int64_t end = std::min(token + tile_tokens(plan_, slice), slice.queries.count);
-    tile_.fill(plan_, scope, part, batch, stream, token, end);
+  const int64_t last = part.queries.index_from(rectangle_.query_end), step = tile_tokens(plan_, part);
+  for (int64_t at = part.queries.index_from(rectangle_.query_begin); at < last; at += step) {
+    tile_.fill(plan_, scope, part, batch, stream, at, std::min(at + step, last));
     run_tile(scope, target);
   }
-  add_keys(keys, scope.rows(), stream, target);
+  add_keys(part.keys, scope.rows(), stream, target);
 }
 
 void KeyRange::begin_keys(const Scope& scope, const Slice& part, int64_t batch, int64_t stream) {
@@ -450,8 +452,8 @@ void KeyRange::write_queries(const HeadGradients& target) {
   const auto factor = static_cast<float>(problem.scale);
   for (int64_t row = 0; row < tile_.rows(); ++row) {
     const int64_t in_group = tile_.head(row) % problem.group();
-    const int64_t token = tile_.slice->queries.token(tile_.index(row));
-    const int64_t at = (in_group * problem.queries + token) * problem.pseudo_heads + tile_.pseudo[row];
+    const int64_t token = tile_.slice->queries.token(tile_.index(row)) - rectangle_.query_begin;
+    const int64_t at = (in_group * rectangle_.queries() + token) * problem.pseudo_heads + tile_.pseudo[row];
     prim_.add_scaled(target.query + at * plan_.key_columns, query_gradients_.get() + row * plan_.key_columns,
                      factor, plan_.key_columns);
   }

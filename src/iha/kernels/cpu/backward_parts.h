@@ -59,9 +59,15 @@ class RowTerms {
   std::vector<float> none_, gradients_, part_, upstream_, lanes_;
 };
 
+// Query tokens against key tokens.
+struct Rectangle {
+  int64_t query_begin, query_end, key_begin, key_end;
+  int64_t queries() const { return query_end - query_begin; }
+};
+
 // Where part 2 leaves gradients of rows before they are turned back and unmixed: row token * P + pseudo.
 struct HeadGradients {
-  float* query;   // [group, Nq * P, key_columns], this range of keys' share
+  float* query;   // [group, queries * P, key_columns] of a rectangle: its keys' share
   float* key;     // [Nk * P, key_columns]
   float* value;   // [Nk * P, value_columns]
   double* modes;  // [Hq, M], this range of keys' share; added to
@@ -71,12 +77,13 @@ struct HeadGradients {
 class KeyRange {
  public:
   explicit KeyRange(const BackwardCall& call);
-  // Key tokens [begin, end): their rows of `key` and `value`, and all rows of `query`, are written.
-  void run(int64_t batch, int64_t key_head, int64_t begin, int64_t end, const HeadGradients& target);
+  // All rows of `query` are written; those of `key` and `value` are added to, from 0 where the queries begin
+  // at 0. Dynamic heads need all queries at once.
+  void run(int64_t batch, int64_t key_head, const Rectangle& rectangle, const HeadGradients& target);
 
  private:
   struct PanelRows;
-  void run_slice(const Scope& scope, const Slice& slice, const View& keys, int64_t batch, int64_t stream,
+  void run_slice(const Scope& scope, const Slice& part, int64_t batch, int64_t stream,
                  const HeadGradients& target);
   // A dynamic slice and key tokens [begin, end), which are whole blocks.
   void run_chosen(const Slice& slice, int64_t batch, int64_t begin, int64_t end, const HeadGradients& target);
@@ -134,18 +141,20 @@ class KeyRange {
   // Of a dynamic slice: all rows of queries and of gradients of outputs [streams][rows], and the choices.
   ChosenQueries chosen_;
   Buffer<float> chosen_queries_, chosen_gradients_;
+  Rectangle rectangle_{};
 };
 
 // Part 3. From gradients of rows to those of tokens: turned back, unmixed over heads, and the gradients of
 // alpha.
 struct Unmix {
   const RowSource* source;
-  float* const* parts;  // [splits] gradients of rows of one head, summed in this order
+  float* const* parts;  // [splits] gradients of rows of one head from part_begin on, summed in this order
   int64_t splits;
   int64_t head, columns;
   int64_t head_begin;  // of `sums`
   float* sums;         // [heads, tokens, columns], added to
   float* alpha_lanes;  // [heads, P, 16], added to; null where not wanted
+  int64_t part_begin = 0;
 };
 class TokenGradients {
  public:
