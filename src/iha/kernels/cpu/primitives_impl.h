@@ -360,7 +360,8 @@ void score_gradient(const ScoreGradientStep& step) {
         upstream = S::select(bits, S::mul(upstream, keep_scale), S::zero());
         S::store(weights + column, S::select(bits, S::mul(weight, keep_scale), S::zero()));
       }
-      S::store(gradient + column, S::mul(weight, S::sub(upstream, term)));
+      // A hidden key's upstream may have overflowed: 0 times infinity.
+      S::store(gradient + column, S::unless_zero(weight, S::mul(weight, S::sub(upstream, term))));
     }
   }
 }
