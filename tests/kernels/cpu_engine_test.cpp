@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "iha/kernels/cpu/cut.h"
@@ -453,6 +454,34 @@ TEST(CpuEngine, FewQueriesReadTheirWindow) {
     EXPECT_FALSE(unpacked([](Problem& p) { p.pseudo_heads = 2; }));
     EXPECT_FALSE(cut_of(few_call(17, 2, 600, 16, "causal", DType::kFloat32), isa).unpacked);
   }
+}
+
+// Heads whose keys and values lie side by side, and that see the same keys, are read together.
+TEST(CpuEngine, FewQueriesOfNeighbouringHeadsTakeTurns) {
+  const auto turns_of = [](const Call& call) {
+    const Cut cut = cut_of(call, Isa::kPortable);
+    std::vector<int64_t> sizes;
+    int64_t next = 0;
+    for (const Turns& task : cut.turns) {
+      EXPECT_EQ(task.begin, next);
+      EXPECT_GE(task.panels, 1);
+      next = task.end;
+      sizes.push_back(task.end - task.begin);
+    }
+    EXPECT_EQ(next, static_cast<int64_t>(cut.splits.size()));
+    return std::set<int64_t>(sizes.begin(), sizes.end());
+  };
+  using Sizes = std::set<int64_t>;
+  // few_call lays an even number of keys out by tokens, an odd one by heads. A panel of a head takes 17.5 KB.
+  const auto heads = [](int64_t count) { return [count](Problem& p) { p.key_heads = count; }; };
+  EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal", DType::kFloat32)), Sizes{2});
+  EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal*4,global*4", DType::kFloat32)), Sizes{2});
+  EXPECT_EQ(turns_of(few_call(1, 7, 4096, 72, "causal", DType::kFloat32, heads(7))), Sizes{7});
+  EXPECT_EQ(turns_of(few_call(1, 9, 4096, 72, "causal", DType::kFloat32, heads(9))), (Sizes{4, 5}));
+  EXPECT_EQ(turns_of(few_call(1, 4, 4097, 72, "causal", DType::kFloat32)), Sizes{1});
+  EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal*4,causal_sliding:100*4", DType::kFloat32)), Sizes{1});
+  EXPECT_EQ(turns_of(few_call(1, 4, 4096, 64, "causal", DType::kFloat32)), Sizes{1});   // small rows
+  EXPECT_EQ(turns_of(few_call(1, 4, 4096, 520, "causal", DType::kFloat32)), Sizes{1});  // large ones
 }
 
 // NaN, inf and another number as key and value of one token: rows that do not see it keep every bit.

@@ -170,7 +170,8 @@ TEST(CpuPrimitives, ScoresAndSumsOfRowsInPlace) {
                              .dtype = dtype,
                              .key_row = keys.row,
                              .scores = scores.data(),
-                             .score_row = 96});
+                             .score_row = 96,
+                             .ahead = {keys.bytes.data(), keys.row, count % 3 + 1, count}});
             for (int64_t i = 0; i < rows; ++i) {
               for (int64_t j = 0; j < count; ++j) {
                 double sum = 0, size = 0;
@@ -204,7 +205,8 @@ TEST(CpuPrimitives, ScoresAndSumsOfRowsInPlace) {
                              .dtype = dtype,
                              .value_row = values.row,
                              .output = output.data(),
-                             .output_row = output_row});
+                             .output_row = output_row,
+                             .ahead = {values.bytes.data(), values.row, panels, 1}});
             for (int64_t i = 0; i < rows; ++i) {
               for (int64_t c = 0; c < output_row; ++c) {
                 double sum = 0.5, size = 0.5;

@@ -18,6 +18,11 @@ struct Split {
 struct StateRange {
   int64_t begin, end;
 };
+// Splits [begin, end), which one task takes in turns, `panels` at a time. Several: of the same keys, whose
+// heads lie side by side in memory, so that tokens are read whole.
+struct Turns {
+  int64_t begin, end, panels;
+};
 
 struct Cut {
   explicit Cut(const Plan& plan);
@@ -28,6 +33,7 @@ struct Cut {
   bool unpacked = false;  // keys and values are read where they lie
   // In the order in which they are best run; empty: a chunk takes all keys.
   std::vector<Split> splits;
+  std::vector<Turns> turns;  // the tasks
 
   // What the splits of a tile leave, by keys.
   StateRange states_of(int64_t batch, int64_t slice, int64_t stream) const {
@@ -36,6 +42,7 @@ struct Cut {
 
  private:
   void split_keys(const Plan& plan, int64_t states);
+  void take_turns(const Plan& plan, int64_t heads, int64_t panels);
 
   int64_t most_slices_ = 0, streams_;
   std::vector<StateRange> ranges_;

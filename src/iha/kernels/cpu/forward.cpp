@@ -51,9 +51,13 @@ ForwardWorker::ForwardWorker(const Plan& plan, const Cut& cut, const core::Atten
       query_row_(plan.primitives.pairs ? round_up(plan.key_depth, kColumnMultiple) : plan.key_columns) {
   scores_.ensure(prim_.group_rows * score_row_);
   state_.ensure(state_size(plan, cut));
-  query_rows_.ensure(cut.tile_rows * plan.key_columns);
-  if (prim_.pairs) queries_.ensure(cut.tile_rows * query_row_);
+  allocate_queries();
   if (plan.drop_threshold > 0) keep_.resize(kMaxGroupRows * kBlockPanels);
+}
+
+void ForwardWorker::allocate_queries() {
+  now_->query_rows.ensure(cut_.tile_rows * plan_.key_columns);
+  if (prim_.pairs) now_->queries.ensure(cut_.tile_rows * query_row_);
 }
 
 void ForwardWorker::clear(const State& state, int64_t rows) {
@@ -65,8 +69,8 @@ void ForwardWorker::clear(const State& state, int64_t rows) {
 void ForwardWorker::begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream) {
   if (cut_.unpacked) {
     if (scope.rows() == 0) return;
-    keys_in_place_ = RowsInPlace(plan_, plan_.inputs.key, batch, slice);
-    values_in_place_ = RowsInPlace(plan_, plan_.inputs.value, batch, slice);
+    now_->keys = RowsInPlace(plan_, plan_.inputs.key, batch, slice);
+    now_->values = RowsInPlace(plan_, plan_.inputs.value, batch, slice);
     return;
   }
   const RowSet set{batch, slice.key_head, stream, &slice.keys};
@@ -76,33 +80,35 @@ void ForwardWorker::begin_slice(const Slice& slice, const Scope& scope, int64_t 
 
 // The tile's queries as the left operand: [rows][cells of d].
 void ForwardWorker::load_queries() {
-  const int64_t rows_of_head = tile_.tokens() * plan_.rows_per_token;
+  const int64_t rows_of_head = now_->tile.tokens() * plan_.rows_per_token;
   const RowSource source = query_source(plan_);
-  for (int64_t head = tile_.slice->head_begin; head < tile_.slice->head_end; ++head) {
-    const RowSet set{tile_.batch, head, tile_.stream, &tile_.slice->queries,
-                     plan_.problem.query_offset[tile_.batch]};
-    float* rows = query_rows_.get() + (head - tile_.slice->head_begin) * rows_of_head * plan_.key_columns;
-    reader_.read(source, set, tile_.begin * plan_.rows_per_token, tile_.end * plan_.rows_per_token, rows,
-                 plan_.key_columns);
+  for (int64_t head = now_->tile.slice->head_begin; head < now_->tile.slice->head_end; ++head) {
+    const RowSet set{now_->tile.batch, head, now_->tile.stream, &now_->tile.slice->queries,
+                     plan_.problem.query_offset[now_->tile.batch]};
+    float* rows =
+        now_->query_rows.get() + (head - now_->tile.slice->head_begin) * rows_of_head * plan_.key_columns;
+    reader_.read(source, set, now_->tile.begin * plan_.rows_per_token, now_->tile.end * plan_.rows_per_token,
+                 rows, plan_.key_columns);
   }
-  tile_queries_ = prim_.pairs ? queries_.get() : reinterpret_cast<const Cell*>(query_rows_.get());
+  now_->operand = prim_.pairs ? now_->queries.get() : reinterpret_cast<const Cell*>(now_->query_rows.get());
   if (!prim_.pairs) return;
-  for (int64_t row = 0; row < tile_.rows(); ++row) {
-    Cell* cells = queries_.get() + row * query_row_;
-    prim_.pack_along(query_rows_.get() + row * plan_.key_columns, plan_.key_depth, cells);
+  for (int64_t row = 0; row < now_->tile.rows(); ++row) {
+    Cell* cells = now_->queries.get() + row * query_row_;
+    prim_.pack_along(now_->query_rows.get() + row * plan_.key_columns, plan_.key_depth, cells);
     std::fill(cells + plan_.key_depth, cells + query_row_, Cell{0});
   }
 }
 
-void ForwardWorker::attend(const Scope& scope, const State& state) {
-  for (const PanelRange& range : visible_panels(tile_)) {
-    for (int64_t block = range.begin; block < range.end; block += block_panels_) {
-      const int64_t block_end = std::min(block + block_panels_, range.end);
-      const bool all = panels_.take_all(tile_, scope, block, block_end);
+void ForwardWorker::attend(const Scope& scope, const State& state, int64_t first, int64_t last) {
+  for (const PanelRange& range : visible_panels(now_->tile)) {
+    const int64_t end = std::min(range.end, last);
+    for (int64_t block = std::max(range.begin, first); block < end; block += block_panels_) {
+      const int64_t block_end = std::min(block + block_panels_, end);
+      const bool all = panels_.take_all(now_->tile, scope, block, block_end);
       if (all && panels_.count == 0) continue;
-      for (int64_t row = 0; row < tile_.rows(); row += prim_.group_rows) {
-        const int64_t rows = std::min<int64_t>(prim_.group_rows, tile_.rows() - row);
-        if (!all) panels_.find(tile_, scope, row, rows, block, block_end);
+      for (int64_t row = 0; row < now_->tile.rows(); row += prim_.group_rows) {
+        const int64_t rows = std::min<int64_t>(prim_.group_rows, now_->tile.rows() - row);
+        if (!all) panels_.find(now_->tile, scope, row, rows, block, block_end);
         if (panels_.count > 0) attend_group(scope, state, row, rows);
       }
     }
@@ -141,11 +147,12 @@ void ForwardWorker::score_unpacked(const Scope& scope, int64_t row, int64_t rows
                       .width = plan_.problem.head_dim,
                       .queries = queries(row),
                       .query_row = query_row_,
-                      .keys = keys_in_place_.at(first),
+                      .keys = now_->keys.at(first),
                       .dtype = plan_.inputs.key.dtype,
-                      .key_row = keys_in_place_.row(),
+                      .key_row = now_->keys.row(),
                       .scores = scores_.get() + slot * kPanel,
-                      .score_row = score_row_});
+                      .score_row = score_row_,
+                      .ahead = row == 0 ? ahead(now_->keys, plan_.inputs.key, first) : Ahead{}});
     slot += run;
   }
 }
@@ -164,10 +171,10 @@ void ForwardWorker::attend_group(const Scope& scope, const State& state, int64_t
   }
   const uint32_t* keep = nullptr;
   if (plan_.drop_threshold > 0) {
-    fill_keep_bits(plan_, tile_, row, rows, panels_, keep_.data());
+    fill_keep_bits(plan_, now_->tile, row, rows, panels_, keep_.data());
     keep = keep_.data();
   }
-  const GroupPanels::Biases biases = panels_.biases(tile_, row);
+  const GroupPanels::Biases biases = panels_.biases(now_->tile, row);
   prim_.softmax({.rows = rows,
                  .columns = panels_.count * kPanel,
                  .scores = scores_.get(),
@@ -254,11 +261,14 @@ void ForwardWorker::weigh_unpacked(const State& state, int64_t row, int64_t rows
                       .width = plan_.problem.value_dim,
                       .weights = reinterpret_cast<const Cell*>(scores_.get()) + slot * values_.row_cells(),
                       .weight_row = score_row_,
-                      .values = values_in_place_.at(panels_.panel[slot] * kPanel),
+                      .values = now_->values.at(panels_.panel[slot] * kPanel),
                       .dtype = plan_.inputs.value.dtype,
-                      .value_row = values_in_place_.row(),
+                      .value_row = now_->values.row(),
                       .output = state.output + row * plan_.value_columns,
-                      .output_row = plan_.value_columns});
+                      .output_row = plan_.value_columns,
+                      .ahead = row == 0
+                                   ? ahead(now_->values, plan_.inputs.value, panels_.panel[slot] * kPanel)
+                                   : Ahead{}});
     slot += run;
   }
 }
@@ -273,7 +283,7 @@ void ForwardWorker::weigh_visible(const State& state, int64_t row, int64_t rows,
     while (next < rows && bits[next] == bits[i]) ++next;
     for (int64_t key = 0; key < kPanel; ++key) {
       if (bits[i] >> key & 1u) {
-        std::memcpy(copy + key * bytes, values_in_place_.at(panels_.panel[slot] * kPanel + key), bytes);
+        std::memcpy(copy + key * bytes, now_->values.at(panels_.panel[slot] * kPanel + key), bytes);
       } else {
         std::memset(copy + key * bytes, 0, bytes);
       }
@@ -294,10 +304,10 @@ void ForwardWorker::weigh_visible(const State& state, int64_t row, int64_t rows,
 
 // The states of a slice's ranges of keys, in order, as one.
 void ForwardWorker::join(const StateRange& range, const float* states, const State& state) {
-  clear(state, tile_.rows());
+  clear(state, now_->tile.rows());
   for (int64_t number = range.begin; number < range.end; ++number) {
     const State part = state_at(const_cast<float*>(states) + number * state_size(plan_, cut_));
-    for (int64_t row = 0; row < tile_.rows(); ++row) {
+    for (int64_t row = 0; row < now_->tile.rows(); ++row) {
       if (part.sum[row] == 0.0f) continue;  // saw nothing
       const float largest = std::max(state.largest[row], part.largest[row]);
       const float reference = largest == kNone ? 0.0f : largest;
@@ -325,13 +335,13 @@ void ForwardWorker::write_row(const core::MutableArray& array, int64_t at, int64
 void ForwardWorker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
   constexpr auto kLog2E = static_cast<float>(std::numbers::log2e),
                  kLn2 = static_cast<float>(std::numbers::ln2);
-  for (int64_t row = 0; row < tile_.rows(); ++row) {
-    const int64_t head = tile_.head(row);
-    const int64_t token = tile_.slice->queries.token(tile_.index(row));
+  for (int64_t row = 0; row < now_->tile.rows(); ++row) {
+    const int64_t head = now_->tile.head(row);
+    const int64_t token = now_->tile.slice->queries.token(now_->tile.index(row));
     const bool sees = state.sum[row] != 0.0f;
     float lse = kNone, factor = 0.0f;
     if (sees) {
-      const float exponent = state.largest[row] * plan_.log2_scale + tile_.slice->log2_weight;
+      const float exponent = state.largest[row] * plan_.log2_scale + now_->tile.slice->log2_weight;
       float sum = state.sum[row], reference = exponent, shrink = 1.0f;
       if (!plan_.sinks.empty()) {
         const float sink = plan_.sinks[head] * kLog2E;
@@ -348,18 +358,18 @@ void ForwardWorker::finish(const State& state, int64_t out_begin, int64_t out_to
     if (sees) prim_.scale(output, factor, plan_.value_columns);
     if (outputs_.lse.data != nullptr) {
       const auto& s = outputs_.lse.strides;
-      static_cast<float*>(
-          outputs_.lse.data)[tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3]] =
-          lse;
+      static_cast<float*>(outputs_.lse.data)[now_->tile.batch * s[0] + head * s[1] + token * s[2] +
+                                             now_->tile.pseudo[row] * s[3]] = lse;
     }
     if (outputs_.parts.data != nullptr) {
       const auto& s = outputs_.parts.strides;
-      write_row(outputs_.parts, tile_.batch * s[0] + head * s[1] + token * s[2] + tile_.pseudo[row] * s[3],
-                s[4], output);
+      write_row(outputs_.parts,
+                now_->tile.batch * s[0] + head * s[1] + token * s[2] + now_->tile.pseudo[row] * s[3], s[4],
+                output);
     }
     if (outputs_.out.data != nullptr && !collapses_) {
       const auto& s = outputs_.out.strides;
-      write_row(outputs_.out, tile_.batch * s[0] + head * s[1] + token * s[2], s[3], output);
+      write_row(outputs_.out, now_->tile.batch * s[0] + head * s[1] + token * s[2], s[3], output);
     }
   }
   if (collapses_) collapse(state, out_begin, out_tokens);
@@ -372,10 +382,11 @@ void ForwardWorker::collapse(const State& state, int64_t out_begin, int64_t out_
   const Problem& problem = plan_.problem;
   const bool global = problem.collapse == CollapseKind::kGlobal;
   const int64_t columns = plan_.value_columns, per_token = plan_.rows_per_token;
-  for (int64_t row = 0; row < tile_.rows(); row += per_token) {
-    const int64_t head = tile_.head(row), pseudo = tile_.pseudo[row];
+  for (int64_t row = 0; row < now_->tile.rows(); row += per_token) {
+    const int64_t head = now_->tile.head(row), pseudo = now_->tile.pseudo[row];
     const int64_t at =
-        (cut_.joins_heads ? tile_.slice->queries.token(tile_.index(row)) : tile_.index(row)) - out_begin;
+        (cut_.joins_heads ? now_->tile.slice->queries.token(now_->tile.index(row)) : now_->tile.index(row)) -
+        out_begin;
     const float* weights = plan_.collapse.data() + head * problem.pseudo_heads + pseudo;
     prim_.multiply_float(
         {.rows = global ? problem.query_heads : 1,
@@ -430,8 +441,8 @@ void ForwardWorker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin,
         begin_slice(slice, scope, batch, stream);
       }
       for (int64_t token = first; token < last; token += tile_tokens(plan_, slice)) {
-        tile_.fill(plan_, scope, slice, batch, stream, token,
-                   std::min(token + tile_tokens(plan_, slice), last));
+        now_->tile.fill(plan_, scope, slice, batch, stream, token,
+                        std::min(token + tile_tokens(plan_, slice), last));
         if (chooses) {
           finish(chosen_state((token - first) * plan_.rows_per_token), begin, end - begin);
           continue;
@@ -440,7 +451,7 @@ void ForwardWorker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin,
           join(cut_.states_of(batch, at, stream), states, state);
         } else {
           load_queries();
-          clear(state, tile_.rows());
+          clear(state, now_->tile.rows());
           attend(scope, state);
         }
         finish(state, begin, end - begin);
@@ -453,16 +464,50 @@ void ForwardWorker::run_chunk(int64_t batch, int64_t slice_index, int64_t begin,
   }
 }
 
-void ForwardWorker::run_split(const Split& split, float* target) {
-  Slice part = plan_.slices(split.batch)[split.slice];
-  part.keys = split.keys;
-  const Scope scope = plan_.scope(split.batch, part);
-  begin_slice(part, scope, split.batch, split.stream);
-  tile_.fill(plan_, scope, part, split.batch, split.stream, 0, part.queries.count);
-  load_queries();
-  const State state = state_at(target);
-  clear(state, tile_.rows());
-  attend(scope, state);
+void ForwardWorker::run_splits(const Turns& task, float* states) {
+  const auto count = static_cast<size_t>(task.end - task.begin);
+  if (in_turn_.size() < count) in_turn_.resize(count);
+  int64_t panels = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const Split& split = cut_.splits[task.begin + static_cast<int64_t>(i)];
+    InTurn& own = in_turn_[i];
+    own.slice = plan_.slices(split.batch)[split.slice];
+    own.slice.keys = split.keys;
+    own.scope.emplace(plan_.scope(split.batch, own.slice));
+    own.state = state_at(states + split.state * state_size(plan_, cut_));
+    panels = std::max(panels, divide_up(own.scope->rows(), kPanel));
+    now_ = &own.rows;
+    allocate_queries();
+    begin_slice(own.slice, *own.scope, split.batch, split.stream);
+    now_->tile.fill(plan_, *own.scope, own.slice, split.batch, split.stream, 0, own.slice.queries.count);
+    load_queries();
+    clear(own.state, own.rows.tile.rows());
+  }
+  const int64_t first_head = in_turn_[0].slice.key_head;
+  const int64_t heads = count == 1 ? 0 : in_turn_[count - 1].slice.key_head - first_head + 1;
+  for (int64_t begin = 0; begin < panels; begin += task.panels) {
+    const int64_t end = std::min(begin + task.panels, panels);
+    for (size_t i = 0; i < count; ++i) {
+      InTurn& own = in_turn_[i];
+      const bool first_of_head = i == 0 || in_turn_[i - 1].slice.key_head != own.slice.key_head;
+      turn_ = {begin, end, heads, own.slice.key_head - first_head, first_of_head && end < panels};
+      now_ = &own.rows;
+      attend(*own.scope, own.state, begin, end);
+    }
+  }
+  turn_ = {};
+  now_ = &rows_;
+}
+
+// What to ask for while rows from `first` on are read. Alone: the same head's, 64 rows ahead (16 to 128 make
+// no difference). In turns: the next turn's tokens, whole, each head an equal share of them.
+Ahead ForwardWorker::ahead(const RowsInPlace& rows, const core::Array& array, int64_t first) const {
+  constexpr int64_t kAheadRows = 64;
+  if (turn_.heads == 0) return {rows.at(first + kAheadRows), rows.row(), 1, 0};
+  if (!turn_.asks) return {};
+  const int64_t begin = turn_.begin * kPanel, end = turn_.end * kPanel;
+  return {rows.at(end) - turn_.head * array.strides[1] * plan_.element_size, rows.row(), turn_.heads,
+          turn_.head * (end - begin) + first - begin};
 }
 
 namespace {
@@ -515,12 +560,10 @@ void forward(const Problem& problem, const core::AttentionInputs& inputs,
   };
   Buffer<float> states;
   if (!cut.splits.empty()) {
-    const auto tasks = static_cast<int64_t>(cut.splits.size());
-    const int64_t size = ForwardWorker::state_size(plan, cut);
-    states.ensure(tasks * size);
-    parallel.run(tasks, [&](int64_t task, int worker) {
+    states.ensure(static_cast<int64_t>(cut.splits.size()) * ForwardWorker::state_size(plan, cut));
+    parallel.run(static_cast<int64_t>(cut.turns.size()), [&](int64_t task, int worker) {
       const TaskGuard guard(plan.primitives);
-      worker_at(worker).run_split(cut.splits[task], states.get() + cut.splits[task].state * size);
+      worker_at(worker).run_splits(cut.turns[task], states.get());
     });
   }
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t task, int worker) {

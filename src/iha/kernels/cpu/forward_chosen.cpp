@@ -44,11 +44,11 @@ void ForwardWorker::attend_chosen(const Slice& slice, int64_t batch, int64_t str
     const auto count = static_cast<int64_t>(tokens.size());
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t size = std::min(step, count - begin);
-      tile_.gather(plan_, scope, part, batch, stream, tokens.subspan(begin, size),
-                   chosen_.weights(block).subspan(begin, size));
+      now_->tile.gather(plan_, scope, part, batch, stream, tokens.subspan(begin, size),
+                        chosen_.weights(block).subspan(begin, size));
       if (tokens[begin + size - 1] - tokens[begin] + 1 == size) {  // neighbours: nothing to gather
         const int64_t row = (tokens[begin] - first) * per_token;
-        tile_queries_ = chosen_queries() + row * query_row_;
+        now_->operand = chosen_queries() + row * query_row_;
         attend(scope, chosen_state(row));
         continue;
       }
@@ -66,25 +66,25 @@ const Cell* ForwardWorker::chosen_queries() const {
 // The tile's queries and the states of its rows so far, to the tile's own memory.
 void ForwardWorker::gather(int64_t first) {
   const int64_t per_token = plan_.rows_per_token, columns = plan_.value_columns;
-  Cell* to = prim_.pairs ? queries_.get() : reinterpret_cast<Cell*>(query_rows_.get());
+  Cell* to = prim_.pairs ? now_->queries.get() : reinterpret_cast<Cell*>(now_->query_rows.get());
   const State state = state_at(state_.get()), chosen = chosen_state(0);
-  for (int64_t row = 0; row < tile_.rows(); row += per_token) {
-    const int64_t at = (tile_.index(row) - first) * per_token;
+  for (int64_t row = 0; row < now_->tile.rows(); row += per_token) {
+    const int64_t at = (now_->tile.index(row) - first) * per_token;
     std::memcpy(to + row * query_row_, chosen_queries() + at * query_row_,
                 per_token * query_row_ * sizeof(Cell));
     std::copy_n(chosen.output + at * columns, per_token * columns, state.output + row * columns);
     std::copy_n(chosen.largest + at, per_token, state.largest + row);
     std::copy_n(chosen.sum + at, per_token, state.sum + row);
   }
-  tile_queries_ = to;
+  now_->operand = to;
 }
 
 // The states of the tile's rows, back to where they wait.
 void ForwardWorker::scatter(int64_t first) {
   const int64_t per_token = plan_.rows_per_token, columns = plan_.value_columns;
   const State state = state_at(state_.get()), chosen = chosen_state(0);
-  for (int64_t row = 0; row < tile_.rows(); row += per_token) {
-    const int64_t at = (tile_.index(row) - first) * per_token;
+  for (int64_t row = 0; row < now_->tile.rows(); row += per_token) {
+    const int64_t at = (now_->tile.index(row) - first) * per_token;
     std::copy_n(state.output + row * columns, per_token * columns, chosen.output + at * columns);
     std::copy_n(state.largest + row, per_token, chosen.largest + at);
     std::copy_n(state.sum + row, per_token, chosen.sum + at);

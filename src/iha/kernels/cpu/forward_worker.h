@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "iha/kernels/cpu/chosen.h"
@@ -22,8 +24,8 @@ class ForwardWorker {
 
   // Tokens [begin, end) of one slice's query view, or of the call where heads are joined.
   void run_chunk(int64_t batch, int64_t slice, int64_t begin, int64_t end, const float* states);
-  // One range of keys of a slice's only tile; the state goes to `target`.
-  void run_split(const Split& split, float* target);
+  // Ranges of keys of slices' only tiles; their states go to `states`.
+  void run_splits(const Turns& task, float* states);
   static int64_t state_size(const Plan& plan, const Cut& cut) {
     return cut.tile_rows * (plan.value_columns + 2);
   }
@@ -44,10 +46,29 @@ class ForwardWorker {
     return {chosen_output_.get() + row * plan_.value_columns, chosen_largest_.get() + row,
             chosen_sum_.get() + row};
   }
+  // A tile, its queries, and the keys and values where they lie, if the cut is unpacked.
+  struct InFlight {
+    QueryTile tile;
+    Buffer<float> query_rows;
+    Buffer<Cell> queries;
+    const Cell* operand = nullptr;  // the queries as the left operand
+    RowsInPlace keys, values;
+  };
+  // Few queries: a slice that takes turns with others.
+  struct InTurn {
+    Slice slice;
+    std::optional<Scope> scope;
+    State state;
+    InFlight rows;
+  };
+  Ahead ahead(const RowsInPlace& rows, const core::Array& array, int64_t first) const;
   void begin_slice(const Slice& slice, const Scope& scope, int64_t batch, int64_t stream);
+  void allocate_queries();
   void load_queries();
-  const Cell* queries(int64_t row) const { return tile_queries_ + row * query_row_; }
-  void attend(const Scope& scope, const State& state);
+  const Cell* queries(int64_t row) const { return now_->operand + row * query_row_; }
+  // Panels [first, last) of the keys, those that the tile sees.
+  void attend(const Scope& scope, const State& state, int64_t first = 0,
+              int64_t last = std::numeric_limits<int64_t>::max());
   void attend_group(const Scope& scope, const State& state, int64_t row, int64_t rows);
   void score_packed(int64_t row, int64_t rows);
   void score_unpacked(const Scope& scope, int64_t row, int64_t rows);
@@ -68,17 +89,23 @@ class ForwardWorker {
   const Primitives& prim_;
   RowReader reader_;
   PackedRows keys_, values_;
-  RowsInPlace keys_in_place_, values_in_place_;  // instead, where the cut is unpacked
-  QueryTile tile_;
+  InFlight rows_;
+  InFlight* now_ = &rows_;  // those that are worked on
+  std::vector<InTurn> in_turn_;
+  // The turn that a slice has, of panels [begin, end): whose pieces of the next turn's tokens it asks for.
+  struct Turn {
+    int64_t begin = 0, end = 0, heads = 0, head = 0;  // heads 0: it is alone
+    bool asks = false;
+  };
+  Turn turn_;
   GroupPanels panels_;
   View all_queries_;
   bool collapses_;
   int64_t out_head_begin_ = 0;
   int64_t block_panels_;
   int64_t score_row_, query_row_;  // of queries: cells
-  Buffer<float> scores_, state_, query_rows_, out_;
-  Buffer<Cell> queries_, patched_;
-  const Cell* tile_queries_ = nullptr;  // the tile's queries, as the left operand
+  Buffer<float> scores_, state_, out_;
+  Buffer<Cell> patched_;
   Buffer<char> visible_values_;
   std::vector<uint32_t> keep_;
   // Of a dynamic slice's chunk: queries as operands, states, choices.

@@ -82,6 +82,13 @@ struct ScoreGradientStep {
   float keep_scale;
 };
 
+// Memory to ask for while rows are read in place: with row i, as many bytes as it has of piece first + i. A
+// piece is one of `pieces` side by side in a row; rows are `row` elements apart.
+struct Ahead {
+  const void* rows = nullptr;  // null: nothing
+  int64_t row = 0, pieces = 1, first = 0;
+};
+
 // Few queries: scores[rows, count] = queries keys^T, of keys where they lie in memory. Columns up to the next
 // multiple of 16 are written too, with whatever.
 struct RowScores {
@@ -93,6 +100,7 @@ struct RowScores {
   int64_t key_row;   // elements
   float* scores;
   int64_t score_row;
+  Ahead ahead = {};
 };
 
 // Few queries: output[rows, width] += weights[rows, 32 * panels] values, of values where they lie in memory.
@@ -105,6 +113,7 @@ struct RowSums {
   int64_t value_row;
   float* output;
   int64_t output_row;
+  Ahead ahead = {};
 };
 
 struct Primitives {

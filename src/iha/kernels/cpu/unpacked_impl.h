@@ -39,19 +39,42 @@ struct Float16Rows : WideRows<S, uint16_t> {
   static void spread(const uint16_t* row, int64_t, typename S::Float* cells) { cells[0] = load(row); }
 };
 
-// Rows asked for ahead of their use, into L2: 64 rows of 512 bytes are 32 KB there, at 20 GB/s some 1.6 us
-// ahead. Measured with 128 channels: into L1 it gains nothing (53 % of the bandwidth that one core reads),
-// from 16 to 128 rows ahead into L2 85 to 95 %.
-constexpr int64_t kAheadKeys = 64;
+// The pieces of an Ahead, one after the other. Into L2: into L1 it gains nothing (measured with 128
+// channels).
 template <class Element>
-inline void prefetch(const Element* row) {
-  __builtin_prefetch(row, /*write=*/0, /*locality, L2:*/ 2);
-}
+class Pieces {
+ public:
+  Pieces(const Ahead& ahead, int64_t width)
+      : row_(static_cast<const Element*>(ahead.rows)),
+        step_(ahead.row),
+        width_(width),
+        row_width_(ahead.pieces * width),
+        column_(ahead.first % ahead.pieces * width) {
+    row_ += ahead.first / ahead.pieces * ahead.row;
+  }
+  // Channels [begin, end) of the next piece.
+  void prefetch_next(int64_t begin, int64_t end) {
+    constexpr int64_t kLine = 64 / sizeof(Element);
+    for (int64_t c = begin; c < end; c += kLine) {
+      __builtin_prefetch(row_ + column_ + c, /*write=*/0, /*locality, L2:*/ 2);
+    }
+    column_ += width_;
+    if (column_ == row_width_) {
+      column_ = 0;
+      row_ += step_;
+    }
+  }
+
+ private:
+  const Element* row_;
+  int64_t step_, width_, row_width_, column_;
+};
 
 // Register tiles: kRows x (S::kWidth / kRows keys) sums of vectors, turned into one vector of scores at the
 // end. The largest kRows is that of a group of rows: 8 where vectors have 16 lanes, else 4.
 template <class S, class Rows, int kRows, bool kAhead>
-inline void score_tile(const RowScores& s, int64_t row, int64_t key, const typename Rows::Element* tail) {
+inline void score_tile(const RowScores& s, int64_t row, int64_t key, const typename Rows::Element* tail,
+                       Pieces<typename Rows::Element>& pieces) {
   using Float = typename S::Float;
   constexpr int kTile = S::kWidth / kRows;
   const typename Rows::Element *source[kTile], *tails[kTile];
@@ -78,12 +101,11 @@ inline void score_tile(const RowScores& s, int64_t row, int64_t key, const typen
       }
     }
   };
+  if constexpr (kAhead) {
+    for (int k = 0; k < kTile; ++k) pieces.prefetch_next(0, s.width);
+  }
   int64_t c = 0;
   for (; c + Rows::kElements <= s.width; c += Rows::kElements, queries += S::kWidth) {
-    if constexpr (kAhead) {
-#pragma GCC unroll 16
-      for (int k = 0; k < kTile; ++k) prefetch(source[k] + kAheadKeys * s.key_row + c);
-    }
     add(source, c, queries);
   }
   if (c < s.width) add(tails, 0, queries);
@@ -96,12 +118,13 @@ inline void score_tile(const RowScores& s, int64_t row, int64_t key, const typen
 }
 
 template <class S, class Rows, int kRows>
-inline void score_group(const RowScores& s, int64_t row, const typename Rows::Element* tail) {
+inline void score_group(const RowScores& s, int64_t row, const typename Rows::Element* tail,
+                        Pieces<typename Rows::Element>& pieces) {
   for (int64_t key = 0; key < s.count; key += S::kWidth / kRows) {
-    if (row == 0) {
-      score_tile<S, Rows, kRows, true>(s, row, key, tail);
+    if (row == 0 && s.ahead.rows != nullptr) {
+      score_tile<S, Rows, kRows, true>(s, row, key, tail, pieces);
     } else {
-      score_tile<S, Rows, kRows, false>(s, row, key, tail);
+      score_tile<S, Rows, kRows, false>(s, row, key, tail, pieces);
     }
   }
 }
@@ -121,6 +144,7 @@ template <class S, class Rows>
 void score_rows_of(const RowScores& all) {
   using Element = typename Rows::Element;
   Element tail[kPanel * Rows::kElements];
+  Pieces<Element> pieces(all.ahead, all.width);
   // By panels, so that every group of rows but the first finds them in L1.
   for (int64_t begin = 0; begin < all.count; begin += kPanel) {
     const Element* keys = static_cast<const Element*>(all.keys) + begin * all.key_row;
@@ -133,19 +157,19 @@ void score_rows_of(const RowScores& all) {
       const int64_t left = s.rows - row;
       if constexpr (S::kGroupRows >= 8) {
         if (left >= 8) {
-          score_group<S, Rows, 8>(s, row, tail);
+          score_group<S, Rows, 8>(s, row, tail, pieces);
           row += 8;
           continue;
         }
       }
       if (left >= 4) {
-        score_group<S, Rows, 4>(s, row, tail);
+        score_group<S, Rows, 4>(s, row, tail, pieces);
         row += 4;
       } else if (left >= 2) {
-        score_group<S, Rows, 2>(s, row, tail);
+        score_group<S, Rows, 2>(s, row, tail, pieces);
         row += 2;
       } else {
-        score_group<S, Rows, 1>(s, row, tail);
+        score_group<S, Rows, 1>(s, row, tail, pieces);
         row += 1;
       }
     }
@@ -155,7 +179,8 @@ void score_rows_of(const RowScores& all) {
 // kRows x (kUnits * Rows::kVectors) sums over one panel of keys, in the order of the keys.
 template <class S, class Rows, int kRows, int kUnits, bool kAhead>
 inline void weigh_tile(const typename Rows::Element* values, int64_t value_row, const Cell* weights,
-                       int64_t weight_row, float* output, int64_t output_row) {
+                       int64_t weight_row, float* output, int64_t output_row,
+                       Pieces<typename Rows::Element> pieces, int64_t c) {
   using Float = typename S::Float;
   constexpr int kVectors = kUnits * Rows::kVectors;
   Float sums[kRows][kVectors];
@@ -167,15 +192,14 @@ inline void weigh_tile(const typename Rows::Element* values, int64_t value_row, 
     }
   }
   for (int64_t key = 0; key < kPanel; key += Rows::kKeys) {
+    if constexpr (kAhead) {
+#pragma GCC unroll 2
+      for (int k = 0; k < Rows::kKeys; ++k) pieces.prefetch_next(c, c + kUnits * Rows::kElements);
+    }
     Float right[kVectors];
 #pragma GCC unroll 8
     for (int u = 0; u < kUnits; ++u) {
-      const typename Rows::Element* at = values + u * Rows::kElements;
-      if constexpr (kAhead) {
-#pragma GCC unroll 2
-        for (int k = 0; k < Rows::kKeys; ++k) prefetch(at + (kAheadKeys + k) * value_row);
-      }
-      Rows::spread(at, value_row, right + u * Rows::kVectors);
+      Rows::spread(values + u * Rows::kElements, value_row, right + u * Rows::kVectors);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -198,18 +222,19 @@ inline void weigh_tile(const typename Rows::Element* values, int64_t value_row, 
 // The columns from `c` on in tiles of kUnits, then of half as many; returns the first of the tail.
 template <class S, class Rows, int kRows, int kUnits>
 inline int64_t weigh_columns(const RowSums& s, const typename Rows::Element* values, const Cell* weights,
-                             float* output, int64_t c, bool ahead) {
+                             float* output, int64_t c, bool ahead,
+                             const Pieces<typename Rows::Element>& pieces) {
   for (; c + kUnits * Rows::kElements <= s.width; c += kUnits * Rows::kElements) {
     if (ahead) {
       weigh_tile<S, Rows, kRows, kUnits, true>(values + c, s.value_row, weights, s.weight_row, output + c,
-                                               s.output_row);
+                                               s.output_row, pieces, c);
     } else {
       weigh_tile<S, Rows, kRows, kUnits, false>(values + c, s.value_row, weights, s.weight_row, output + c,
-                                                s.output_row);
+                                                s.output_row, pieces, c);
     }
   }
   if constexpr (kUnits > 1) {
-    return weigh_columns<S, Rows, kRows, kUnits / 2>(s, values, weights, output, c, ahead);
+    return weigh_columns<S, Rows, kRows, kUnits / 2>(s, values, weights, output, c, ahead, pieces);
   } else {
     return c;
   }
@@ -217,19 +242,21 @@ inline int64_t weigh_columns(const RowSums& s, const typename Rows::Element* val
 
 template <class S, class Rows, int kRows>
 inline void weigh_group(const RowSums& s, const typename Rows::Element* values, int64_t row, int64_t panel,
-                        const typename Rows::Element* tail) {
+                        const typename Rows::Element* tail, const Pieces<typename Rows::Element>& pieces) {
   // As many sums as keep registers for the operands: 16 of 32, 8 of 16; 8 of them cover the latency.
   constexpr int kSums = S::kWidth / kRows < 8 ? S::kWidth / kRows : 8;
   constexpr int kUnits = kSums / Rows::kVectors;
   const Cell* weights = s.weights + row * s.weight_row + panel * (kPanel / Rows::kKeys);
   float* output = s.output + row * s.output_row;
-  const int64_t c = weigh_columns<S, Rows, kRows, kUnits>(s, values, weights, output, 0, row == 0);
+  const bool ahead = row == 0 && s.ahead.rows != nullptr;
+  const int64_t c = weigh_columns<S, Rows, kRows, kUnits>(s, values, weights, output, 0, ahead, pieces);
   if (c == s.width) return;
   const int64_t bytes = (s.width - c) * static_cast<int64_t>(sizeof(float));
   float sums[kRows * Rows::kElements] = {};
   for (int i = 0; i < kRows; ++i)
     std::memcpy(sums + i * Rows::kElements, output + i * s.output_row + c, bytes);
-  weigh_tile<S, Rows, kRows, 1, false>(tail, Rows::kElements, weights, s.weight_row, sums, Rows::kElements);
+  weigh_tile<S, Rows, kRows, 1, false>(tail, Rows::kElements, weights, s.weight_row, sums, Rows::kElements,
+                                       pieces, 0);
   for (int i = 0; i < kRows; ++i)
     std::memcpy(output + i * s.output_row + c, sums + i * Rows::kElements, bytes);
 }
@@ -240,24 +267,27 @@ void weigh_rows_of(const RowSums& s) {
   Element tail[kPanel * Rows::kElements];
   for (int64_t panel = 0; panel < s.panels; ++panel) {
     const Element* values = static_cast<const Element*>(s.values) + panel * kPanel * s.value_row;
+    Ahead ahead = s.ahead;
+    ahead.first += panel * kPanel;
+    const Pieces<Element> pieces(ahead, s.width);
     if (s.width % Rows::kElements != 0) copy_tail<Rows>(values, s.value_row, kPanel, s.width, tail);
     for (int64_t row = 0; row < s.rows;) {
       const int64_t left = s.rows - row;
       if constexpr (S::kGroupRows >= 8) {
         if (left >= 8) {
-          weigh_group<S, Rows, 8>(s, values, row, panel, tail);
+          weigh_group<S, Rows, 8>(s, values, row, panel, tail, pieces);
           row += 8;
           continue;
         }
       }
       if (left >= 4) {
-        weigh_group<S, Rows, 4>(s, values, row, panel, tail);
+        weigh_group<S, Rows, 4>(s, values, row, panel, tail, pieces);
         row += 4;
       } else if (left >= 2) {
-        weigh_group<S, Rows, 2>(s, values, row, panel, tail);
+        weigh_group<S, Rows, 2>(s, values, row, panel, tail, pieces);
         row += 2;
       } else {
-        weigh_group<S, Rows, 1>(s, values, row, panel, tail);
+        weigh_group<S, Rows, 1>(s, values, row, panel, tail, pieces);
         row += 1;
       }
     }
