@@ -1,4 +1,4 @@
-"""benchmarks/peers.py on tiny sizes: its JSON has what it says, and every path computes the same function."""
+"""benchmarks/peers.py and within.py on tiny sizes: they print what they say, and every path computes the same function."""
 
 import json
 import os
@@ -27,9 +27,9 @@ def bound(line):
     return (8 if line["pseudo_heads"] == 1 else 32) * UNIT["bfloat16"]
 
 
-def run(torch_library, *arguments):
+def run(torch_library, *arguments, script="peers.py"):
     return subprocess.run(
-        [sys.executable, str(SOURCE / "benchmarks" / "peers.py"), *arguments], capture_output=True, text=True,
+        [sys.executable, str(SOURCE / "benchmarks" / script), *arguments], capture_output=True, text=True,
         timeout=300, env={**os.environ, "IHA_LIBRARY": str(torch_library)}, check=False)
 
 
@@ -107,3 +107,23 @@ def test_wrong_arguments_are_named(torch_library, arguments):
     finished = run(torch_library, *arguments)
     assert finished.returncode == 2
     assert arguments[1] in finished.stderr and "expected" in finished.stderr
+
+
+def test_within_compares_the_engine_with_itself(torch_library):
+    finished = run(torch_library, "--tokens", "64", "--rounds", "1", script="within.py")
+    assert finished.returncode == 0, finished.stderr
+    header, *lines = finished.stdout.splitlines()
+    assert header.split() == ["measure", "of", "float32", "bfloat16"]
+    assert [line[:12].strip() for line in lines] == (
+        ["causal", "strided", "layer", "train-layer"] + ["window"] * 3 + ["threads"] * 3 + ["gradients"] * 6)
+    errors = {line[13:35].strip(): float(line.split()[-1]) for line in lines if line.startswith("gradients")}
+    assert set(errors) == {f"{work}, d{letter}" for work in ("dense", "causal") for letter in "qkv"}
+    # Both round the same weights and score gradients; the engine rounds sums over queries once, torch more often.
+    assert all(ratio < 1.25 for ratio in errors.values()), errors
+    assert all(float(figure) > 0 for line in lines for figure in line[36:].split())
+
+
+def test_within_refuses_unknown_measures(torch_library):
+    finished = run(torch_library, "--only", "causal,flop", script="within.py")
+    assert finished.returncode == 2
+    assert "--only flop: expected some of causal, strided" in finished.stderr
