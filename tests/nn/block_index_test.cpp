@@ -3,6 +3,7 @@
 #include "iha/nn/block_index.h"
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 #include <limits>
@@ -173,6 +174,21 @@ TEST(BlockIndex, NanReachesNoGradientOfOthers) {
   weights.sum().backward();
   EXPECT_TRUE(index->query->weight.grad().isfinite().all().item<bool>());
   EXPECT_TRUE(index->key->weight.grad().isfinite().all().item<bool>());
+}
+
+TEST(BlockIndex, RefusesTheGradientOfAGradient) {
+  auto index = double_index("dynamic:4:2");
+  auto x = random_input({1, 16, 6}).requires_grad_();
+  const auto weights = index->forward(x, x, {}, {});
+  const auto gradient = torch::autograd::grad({weights.square().sum()}, {x}, {}, /*retain_graph=*/true,
+                                              /*create_graph=*/true)[0];
+  try {
+    torch::autograd::grad({gradient.square().sum()}, {x});
+    FAIL() << "a second derivative passed";
+  } catch (const c10::NotImplementedError& error) {
+    EXPECT_NE(std::string(error.what_without_backtrace()).find("double backward"), std::string::npos)
+        << error.what_without_backtrace();
+  }
 }
 
 TEST(BlockIndex, RefusesWhatDoesNotFit) {
