@@ -25,6 +25,24 @@ at::Tensor sparse_product(const at::Tensor& left, const at::Tensor& right) {
   return ops::masked_product(left, right, left == 0);
 }
 
+// Of functions that compute gradients: they have none.
+struct NoSecondDerivative {
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, kName,
+                                "asked for the gradient of a gradient, expected first derivatives only "
+                                "(double backward is not supported)");
+  }
+};
+
+struct ProjectionGradients : torch::autograd::Function<ProjectionGradients>, NoSecondDerivative {
+  static variable_list forward(AutogradContext*, const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& grad) {
+    const at::Tensor rows = x.flatten(0, 1).unsqueeze(0), grad_rows = grad.flatten(0, 1).unsqueeze(0);
+    return {ops::product(grad_rows, weight.unsqueeze(0)).view_as(x),
+            sparse_product(grad_rows.transpose(1, 2), rows).squeeze(0)};
+  }
+};
+
 // x [B, N, D] W^T, W [O, D].
 struct Projection : torch::autograd::Function<Projection> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
@@ -34,9 +52,7 @@ struct Projection : torch::autograd::Function<Projection> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor x = saved[0].flatten(0, 1).unsqueeze(0), grad = grads[0].flatten(0, 1).unsqueeze(0);
-    return {ops::product(grad, saved[1].unsqueeze(0)).view_as(saved[0]),
-            sparse_product(grad.transpose(1, 2), x).squeeze(0)};
+    return ProjectionGradients::apply(saved[0], saved[1], grads[0]);
   }
 };
 
@@ -45,8 +61,7 @@ struct Kept : torch::CustomClassHolder {
   std::shared_ptr<BlockChoice> choice;
 };
 
-// What Choice's backward pass computes; it has no derivative.
-struct ChoiceGradients : torch::autograd::Function<ChoiceGradients> {
+struct ChoiceGradients : torch::autograd::Function<ChoiceGradients>, NoSecondDerivative {
   static variable_list forward(AutogradContext*, const at::Tensor& query, const at::Tensor& key,
                                const at::Tensor& weights, const at::Tensor& grad,
                                const std::shared_ptr<BlockChoice>& choice) {
@@ -63,11 +78,6 @@ struct ChoiceGradients : torch::autograd::Function<ChoiceGradients> {
           ops::torch_threads());
     });
     return {grad_query.to(query.device()), grad_key.to(key.device())};
-  }
-  static variable_list backward(AutogradContext*, const variable_list&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, kName,
-                                "asked for the gradient of a gradient, expected first derivatives only "
-                                "(double backward is not supported)");
   }
 };
 
