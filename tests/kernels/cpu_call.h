@@ -91,10 +91,13 @@ struct GradientResults {
   Tensor query, key, value, alpha_q, alpha_k, alpha_v, collapse, sinks, mode_weights, block_weights;
 };
 
+// Parts as the operator keeps them: float32 where gradients are small differences of large sums.
 inline Results make_results(const Call& call) {
   const Problem& p = call.problem;
+  const bool wide = call.sinks.present() || call.mode_weights.present() || call.block_weights.present();
   return {Tensor({p.batch, p.query_heads, p.queries, p.value_dim}, call.dtype, {0, 2, 1, 3}),
-          Tensor({p.batch, p.query_heads, p.queries, p.pseudo_heads, p.value_dim}, call.dtype),
+          Tensor({p.batch, p.query_heads, p.queries, p.pseudo_heads, p.value_dim},
+                 wide ? DType::kFloat32 : call.dtype),
           Tensor({p.batch, p.query_heads, p.queries, p.pseudo_heads}, DType::kFloat32)};
 }
 

@@ -349,6 +349,23 @@ TEST(CpuPrimitives, SmallLoops) {
   }
 }
 
+// Half a step past the largest bfloat16 rounds to infinity.
+TEST(CpuPrimitives, FiniteIsAskedOfCells) {
+  const auto number = [](uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  };
+  for (const Isa isa : supported_isas()) {
+    const Primitives& prim = primitives(isa, DType::kBFloat16);
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const float last = number(sign | 0x7f7f7fffu), past = number(sign | 0x7f7f8000u);
+      EXPECT_TRUE(prim.finite(&last, 1)) << name_of(isa);
+      EXPECT_EQ(prim.finite(&past, 1), !prim.pairs) << name_of(isa);
+    }
+  }
+}
+
 TEST(CpuPrimitives, RotateTurnsAndBack) {
   for (const Isa isa : supported_isas()) {
     const Primitives& prim = primitives(isa, DType::kFloat32);

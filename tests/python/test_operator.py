@@ -120,8 +120,9 @@ def test_opcheck(iha, name, dtype):
 
 
 @pytest.mark.parametrize("name", ["paper", "dropout", "documents", "sinks", "learned", "dynamic"])
-def test_opcheck_inner_operators(iha, name):
-    inputs, learned, options = setting(name, torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_opcheck_inner_operators(iha, name, dtype):
+    inputs, learned, options = setting(name, dtype)
     inputs = [tensor.detach() for tensor in inputs]
     learned = {key: tensor.detach() for key, tensor in learned.items()}
     seed = torch.tensor(options.pop("dropout_seed", 1))

@@ -25,21 +25,19 @@ at::Tensor sparse_product(const at::Tensor& left, const at::Tensor& right) {
   return ops::masked_product(left, right, left == 0);
 }
 
-// Of functions that compute gradients: they have none.
-struct NoSecondDerivative {
-  static variable_list backward(AutogradContext*, const variable_list&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, kName,
-                                "asked for the gradient of a gradient, expected first derivatives only "
-                                "(double backward is not supported)");
-  }
-};
-
-struct ProjectionGradients : torch::autograd::Function<ProjectionGradients>, NoSecondDerivative {
+// What Projection's backward pass computes. It has no derivative, and with it the whole index: gradients of
+// choices end here.
+struct ProjectionGradients : torch::autograd::Function<ProjectionGradients> {
   static variable_list forward(AutogradContext*, const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& grad) {
     const at::Tensor rows = x.flatten(0, 1).unsqueeze(0), grad_rows = grad.flatten(0, 1).unsqueeze(0);
     return {ops::product(grad_rows, weight.unsqueeze(0)).view_as(x),
             sparse_product(grad_rows.transpose(1, 2), rows).squeeze(0)};
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, kName,
+                                "asked for the gradient of a gradient, expected first derivatives only "
+                                "(double backward is not supported)");
   }
 };
 
@@ -61,25 +59,23 @@ struct Kept : torch::CustomClassHolder {
   std::shared_ptr<BlockChoice> choice;
 };
 
-struct ChoiceGradients : torch::autograd::Function<ChoiceGradients>, NoSecondDerivative {
-  static variable_list forward(AutogradContext*, const at::Tensor& query, const at::Tensor& key,
-                               const at::Tensor& weights, const at::Tensor& grad,
-                               const std::shared_ptr<BlockChoice>& choice) {
-    const auto on_cpu = [](const at::Tensor& x) { return x.to(at::kCPU).contiguous(); };
-    const at::Tensor own_query = on_cpu(query), own_key = on_cpu(key), own_weights = on_cpu(weights),
-                     own_grad = on_cpu(grad).to(own_weights.scalar_type());
-    const at::Tensor grad_query = at::empty_like(own_query), grad_key = at::empty_like(own_key);
-    AT_DISPATCH_FLOATING_TYPES(own_weights.scalar_type(), "choose_blocks_backward", [&] {
-      choose_blocks_backward<scalar_t>(
-          *choice,
-          {query.size(3), own_weights.const_data_ptr<scalar_t>(), own_grad.const_data_ptr<scalar_t>(),
-           own_query.const_data_ptr<scalar_t>(), own_key.const_data_ptr<scalar_t>(),
-           grad_query.mutable_data_ptr<scalar_t>(), grad_key.mutable_data_ptr<scalar_t>()},
-          ops::torch_threads());
-    });
-    return {grad_query.to(query.device()), grad_key.to(key.device())};
-  }
-};
+// Gradients of query and key.
+variable_list choice_gradients(const at::Tensor& query, const at::Tensor& key, const at::Tensor& weights,
+                               const at::Tensor& grad, const BlockChoice& choice) {
+  const auto on_cpu = [](const at::Tensor& x) { return x.detach().to(at::kCPU).contiguous(); };
+  const at::Tensor own_query = on_cpu(query), own_key = on_cpu(key), own_weights = on_cpu(weights),
+                   own_grad = on_cpu(grad).to(own_weights.scalar_type());
+  const at::Tensor grad_query = at::empty_like(own_query), grad_key = at::empty_like(own_key);
+  AT_DISPATCH_FLOATING_TYPES(own_weights.scalar_type(), "choose_blocks_backward", [&] {
+    choose_blocks_backward<scalar_t>(
+        choice,
+        {query.size(3), own_weights.const_data_ptr<scalar_t>(), own_grad.const_data_ptr<scalar_t>(),
+         own_query.const_data_ptr<scalar_t>(), own_key.const_data_ptr<scalar_t>(),
+         grad_query.mutable_data_ptr<scalar_t>(), grad_key.mutable_data_ptr<scalar_t>()},
+        ops::torch_threads());
+  });
+  return {grad_query.to(query.device()), grad_key.to(key.device())};
+}
 
 // Index queries [B, E, R, dim] and mean index keys [B, E, blocks, dim] -> weights [B, H, Nq, blocks].
 struct Choice : torch::autograd::Function<Choice> {
@@ -102,7 +98,7 @@ struct Choice : torch::autograd::Function<Choice> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
     const auto& choice = static_cast<const Kept&>(*context->saved_data["choice"].toCapsule()).choice;
-    const variable_list results = ChoiceGradients::apply(saved[0], saved[1], saved[2], grads[0], choice);
+    const variable_list results = choice_gradients(saved[0], saved[1], saved[2], grads[0], *choice);
     return {results[0], results[1], at::Tensor()};
   }
   static std::vector<int64_t> dynamic_heads(const std::vector<Pattern>& patterns) {

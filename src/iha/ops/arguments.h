@@ -89,7 +89,7 @@ inline c10::IValue optional_tensor(const at::Tensor& tensor) {
 // What inner operators return. `out` is empty without want.out, `parts` without want.parts.
 struct Results {
   at::Tensor out;    // [B, Hq, Nq, dv] over token-major memory, dtype of query
-  at::Tensor parts;  // [B, Hq, Nq, P, dv], contiguous, dtype of query
+  at::Tensor parts;  // [B, Hq, Nq, P, dv], contiguous, of parts_type
   at::Tensor lse;    // [B, Hq, Nq, P], contiguous, float32 (float64 for float64)
 };
 struct Want {

@@ -94,8 +94,9 @@ Results composed_forward(const Arguments& arguments, const Problem& problem, Wan
   Results results;
   results.out = want.out ? token_major(collapse(parts, widened(arguments, kCollapse), problem), dtype)
                          : at::empty({0}, arguments.query().options());
-  results.parts = want.parts ? parts.to(parts_type(arguments, want)).contiguous()
-                             : at::empty({0}, arguments.query().options().dtype(parts_type(arguments, want)));
+  const at::ScalarType type = parts_type(arguments, want);
+  results.parts =
+      want.parts ? parts.to(type).contiguous() : at::empty({0}, arguments.query().options().dtype(type));
   results.lse = to_parts(core.lse, problem).squeeze(-1).contiguous();
   return results;
 }

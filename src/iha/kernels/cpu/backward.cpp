@@ -24,8 +24,8 @@ constexpr int64_t kManyUnits = 8;
 constexpr int64_t kMostRanges = 8;
 constexpr int64_t kRangesOfWorker = 2;  // of a wave; ranges of causal heads are uneven
 constexpr int64_t kRangeRows = 256;     // the least that a range of keys has
-// Queries of a head that meet all ranges before the next do: their shares stay in L2, and for them packing
-// keys once more takes a thousandth of the products.
+// Queries of a head that meet all ranges before the next do, which bounds the memory of shares. For so many,
+// packing keys once more takes a thousandth of the products.
 constexpr int64_t kQueryRows = 4096;
 constexpr int64_t kTokensOfTask = 64;  // of part 3
 
@@ -46,7 +46,6 @@ int64_t wave_of(int64_t workers, int64_t ranges) {
 struct UnitMemory {
   Buffer<float> query_sums, key_sums, value_sums;  // [heads of the unit, tokens, columns]
   Buffer<float> query_rows, key_rows, value_rows;  // HeadGradients, those of queries for a wave of ranges
-  std::vector<float*> parts;
   std::vector<float> lanes;
 };
 
@@ -111,11 +110,11 @@ class Backward {
   void run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                 int64_t ranges);
   template <class CrewType>
-  int64_t run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head, int64_t begin,
-                      int64_t end, int64_t ranges);
-  int64_t query_step(int64_t batch) const;
+  void run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head, int64_t begin,
+                   int64_t end, int64_t ranges);
+  int64_t query_step(int64_t batch, int64_t key_head) const;
   template <class CrewType>
-  void gather_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const;
+  void add_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const;
   template <class CrewType>
   void unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t end, int64_t tokens,
              int64_t position, std::vector<float>& alpha);
@@ -276,7 +275,11 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
   zeroed(memory.key_sums, key_heads * p.keys * plan_.key_columns);
   zeroed(memory.value_sums, key_heads * p.keys * plan_.value_columns);
   const int64_t wave = wave_of(crew.workers(), ranges), shares = wave == ranges ? ranges : wave + 1;
-  memory.query_rows.ensure(shares * p.group() * query_step(batch) * p.pseudo_heads * plan_.key_columns);
+  int64_t step = 0;
+  for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
+    step = std::max(step, query_step(batch, key_head));
+  }
+  memory.query_rows.ensure(shares * p.group() * step * p.pseudo_heads * plan_.key_columns);
   memory.key_rows.ensure(p.keys * p.pseudo_heads * plan_.key_columns);
   memory.value_rows.ensure(p.keys * p.pseudo_heads * plan_.value_columns);
   for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
@@ -290,11 +293,16 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
         memory.value_sums.get(), plan_.value_columns);
 }
 
-// How many query tokens go through all ranges of keys at once.
-int64_t Backward::query_step(int64_t batch) const {
+// How many query tokens go through all ranges of keys at once: all of them where they meet few ranges anyway
+// (windows, chunks) or are few already (classes of a step, blocks of keys).
+int64_t Backward::query_step(int64_t batch, int64_t key_head) const {
   for (const Slice& slice : plan_.slices(batch)) {
-    // Classes of a step and blocks of keys have few enough queries already.
-    if (slice.queries.step > 1 || slice.pattern.dynamic()) return problem_.queries;
+    const Pattern& pattern = slice.pattern;
+    const bool window = pattern.left < Pattern::kUnbounded && pattern.right < Pattern::kUnbounded;
+    const bool bounded = window || pattern.chunk > 0;
+    if (slice.key_head == key_head && (bounded || slice.queries.step > 1 || pattern.dynamic())) {
+      return problem_.queries;
+    }
   }
   const int64_t tokens = std::max<int64_t>(1, kQueryRows / (problem_.group() * problem_.pseudo_heads));
   return std::min(problem_.queries, round_up(tokens, kTokensOfTask));
@@ -304,50 +312,40 @@ template <class CrewType>
 void Backward::run_head(CrewType& crew, UnitMemory& memory, AlphaSums& alpha, int64_t batch, int64_t key_head,
                         int64_t ranges) {
   const Problem& p = problem_;
-  const int64_t key_begin = joins_heads_ ? 0 : key_head, step = query_step(batch);
+  const int64_t key_begin = joins_heads_ ? 0 : key_head, step = query_step(batch, key_head);
   int64_t end = 0;
   do {  // once without queries too: keys' gradients are 0 then
     const int64_t begin = end;
     end = std::min(begin + step, p.queries);
-    const int64_t head_size = (end - begin) * p.pseudo_heads * plan_.key_columns;
-    const int64_t shares = run_queries(crew, memory, batch, key_head, begin, end, ranges);
+    run_queries(crew, memory, batch, key_head, begin, end, ranges);
+    const int64_t size = (end - begin) * p.pseudo_heads * plan_.key_columns;
     for (int64_t in_group = 0; in_group < p.group(); ++in_group) {
-      memory.parts.clear();
-      for (int64_t share = 0; share < shares; ++share) {
-        memory.parts.push_back(memory.query_rows.get() + (share * p.group() + in_group) * head_size);
-      }
       unmix(crew, memory,
-            {&query_source_, memory.parts.data(), shares, key_head * p.group() + in_group, plan_.key_columns,
-             key_begin * p.group(), memory.query_sums.get(), nullptr, begin},
+            {&query_source_, memory.query_rows.get() + in_group * size, key_head * p.group() + in_group,
+             plan_.key_columns, key_begin * p.group(), memory.query_sums.get(), nullptr, begin},
             batch, end, p.queries, p.query_offset[batch], alpha.query);
     }
   } while (end < p.queries);
-  memory.parts = {memory.key_rows.get(), memory.value_rows.get()};
   unmix(crew, memory,
-        {&key_source_, memory.parts.data(), 1, key_head, plan_.key_columns, key_begin, memory.key_sums.get(),
+        {&key_source_, memory.key_rows.get(), key_head, plan_.key_columns, key_begin, memory.key_sums.get(),
          nullptr},
         batch, p.keys, p.keys, 0, alpha.key);
   unmix(crew, memory,
-        {&value_source_, memory.parts.data() + 1, 1, key_head, plan_.value_columns, key_begin,
+        {&value_source_, memory.value_rows.get(), key_head, plan_.value_columns, key_begin,
          memory.value_sums.get(), nullptr},
         batch, p.keys, p.keys, 0, alpha.value);
 }
 
-// Query tokens [begin, end) against all ranges of keys, wave by wave. Returns how many shares are in memory:
-// ranges' in order, the first with all before it.
+// Query tokens [begin, end) against all ranges of keys, wave by wave; the first rows of memory.query_rows
+// then hold the sum of all ranges' shares.
 template <class CrewType>
-int64_t Backward::run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head,
-                              int64_t begin, int64_t end, int64_t ranges) {
+void Backward::run_queries(CrewType& crew, UnitMemory& memory, int64_t batch, int64_t key_head, int64_t begin,
+                           int64_t end, int64_t ranges) {
   const Problem& p = problem_;
   const int64_t size = p.group() * (end - begin) * p.pseudo_heads * plan_.key_columns;
   const int64_t wave = wave_of(crew.workers(), ranges);
-  int64_t shares = 0;
   for (int64_t first = 0; first < ranges; first += wave) {
-    if (first > 0) {
-      gather_shares(crew, memory.query_rows.get(), shares, size);
-      shares = 1;
-    }
-    const int64_t count = std::min(wave, ranges - first);
+    const int64_t before = first == 0 ? 0 : 1, count = std::min(wave, ranges - first);
     crew.run(count, [&](int64_t task, Worker& worker) {
       const int64_t range = first + task;
       double* modes = mode_sums_.empty()
@@ -355,18 +353,18 @@ int64_t Backward::run_queries(CrewType& crew, UnitMemory& memory, int64_t batch,
                           : mode_sums_.data() + (batch * kMostRanges + range) * p.query_heads * p.modes();
       worker.range.run(batch, key_head,
                        {begin, end, range_begin(p, range, ranges), range_begin(p, range + 1, ranges)},
-                       {memory.query_rows.get() + (shares + task) * size, memory.key_rows.get(),
+                       {memory.query_rows.get() + (before + task) * size, memory.key_rows.get(),
                         memory.value_rows.get(), modes});
     });
-    shares += count;
+    add_shares(crew, memory.query_rows.get(), before + count, size);
   }
-  return shares;
 }
 
-// Adds shares 1.. to the first, in order: the sums that part 3 would make of them.
+// Adds shares 1.. to the first, in order.
 template <class CrewType>
-void Backward::gather_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const {
+void Backward::add_shares(CrewType& crew, float* shares, int64_t count, int64_t size) const {
   constexpr int64_t kStep = 1 << 14;
+  if (count == 1) return;
   crew.run(divide_up(size, kStep), [&](int64_t task, Worker&) {
     const int64_t begin = task * kStep, length = std::min(kStep, size - begin);
     for (int64_t share = 1; share < count; ++share) {
@@ -375,17 +373,17 @@ void Backward::gather_shares(CrewType& crew, float* shares, int64_t count, int64
   });
 }
 
-// Part 3 of tokens [part_begin, end) by pieces, whose sums for alpha are added up in order.
+// Part 3 of tokens [rows_begin, end) by pieces, whose sums for alpha are added up in order.
 template <class CrewType>
 void Backward::unmix(CrewType& crew, UnitMemory& memory, Unmix unmix, int64_t batch, int64_t end,
                      int64_t tokens, int64_t position, std::vector<float>& alpha) {
-  const int64_t tasks = divide_up(end - unmix.part_begin, kTokensOfTask), heads = unmix.source->heads;
+  const int64_t tasks = divide_up(end - unmix.rows_begin, kTokensOfTask), heads = unmix.source->heads;
   const int64_t pseudo_heads = problem_.pseudo_heads, size = heads * pseudo_heads * 16;
   if (!alpha.empty()) memory.lanes.assign(tasks * size, 0.0f);
   crew.run(tasks, [&](int64_t task, Worker& worker) {
     Unmix mine = unmix;
     if (!alpha.empty()) mine.alpha_lanes = memory.lanes.data() + task * size;
-    const int64_t begin = unmix.part_begin + task * kTokensOfTask;
+    const int64_t begin = unmix.rows_begin + task * kTokensOfTask;
     worker.tokens.run(mine, batch, begin, std::min(begin + kTokensOfTask, end), tokens, position);
   });
   for (size_t task = 0; !alpha.empty() && task < static_cast<size_t>(tasks); ++task) {

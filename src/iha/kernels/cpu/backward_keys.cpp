@@ -277,9 +277,12 @@ void KeyRange::score_group(const Scope&, int64_t row, int64_t rows, int64_t begi
       const bool partial = panels_.partial[slot + i];
       meeting.partial |= partial;
       for (int64_t r = 0; r < rows; ++r) seen[row + r] = partial ? panels_.bits[slot + i][r] : ~0u;
-      if (partial && !(tile_finite_ && values_.finite(panel + i))) {  // 0 times a hidden NaN
-        prim_.hide(weights + at * kPanel, score_row_, rows, panels_.bits[slot + i].data(), 0.0f);
-        prim_.hide(gradients + at * kPanel, score_row_, rows, panels_.bits[slot + i].data(), 0.0f);
+      if (partial) {  // 0 times a hidden NaN, or a hidden pair's upstream that overflowed
+        const uint32_t* bits = panels_.bits[slot + i].data();
+        prim_.hide(gradients + at * kPanel, score_row_, rows, bits, 0.0f);
+        if (!(tile_finite_ && values_.finite(panel + i))) {
+          prim_.hide(weights + at * kPanel, score_row_, rows, bits, 0.0f);
+        }
       }
       if (sums) sum_weights(row, rows, slot + i, gradients + at * kPanel);
     }

@@ -148,13 +148,12 @@ class KeyRange {
 // alpha.
 struct Unmix {
   const RowSource* source;
-  float* const* parts;  // [splits] gradients of rows of one head from part_begin on, summed in this order
-  int64_t splits;
+  const float* rows;  // gradients of rows of one head, from token rows_begin on
   int64_t head, columns;
   int64_t head_begin;  // of `sums`
   float* sums;         // [heads, tokens, columns], added to
   float* alpha_lanes;  // [heads, P, 16], added to; null where not wanted
-  int64_t part_begin = 0;
+  int64_t rows_begin = 0;
 };
 class TokenGradients {
  public:

@@ -16,11 +16,7 @@ void TokenGradients::run(const Unmix& unmix, int64_t batch, int64_t begin, int64
   float* rows = rows_.ensure(pseudo_heads * columns);
   for (int64_t token = begin; token < end; ++token) {
     const int64_t size = pseudo_heads * columns;
-    const int64_t at = (token - unmix.part_begin) * size;
-    std::copy_n(unmix.parts[0] + at, size, rows);
-    for (int64_t split = 1; split < unmix.splits; ++split) {
-      prim.add_scaled(rows, unmix.parts[split] + at, 1.0f, size);
-    }
+    std::copy_n(unmix.rows + (token - unmix.rows_begin) * size, size, rows);
     for (int64_t p = 0; p < pseudo_heads && source.turns; ++p) {
       reader_.turn(rows + p * columns, position + token, p, /*back=*/true);
     }

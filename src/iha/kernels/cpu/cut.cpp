@@ -94,11 +94,11 @@ void Cut::split_keys(const Plan& plan, int64_t states) {
   constexpr int64_t kEnoughTasks = 32, kRangePanels = 32;
   const Problem& problem = plan.problem;
   const TurnShape turn = unpacked ? turn_shape(plan) : TurnShape{};
-  const int64_t tasks =  // a range
+  const int64_t tasks_of_range =
       turn.heads > 1 ? problem.batch * divide_up(problem.key_heads, turn.heads) : states;
   const auto ranges_of = [&](int64_t panels) {
     const int64_t most = std::max<int64_t>(1, divide_up(panels, kBlockPanels));
-    return std::clamp<int64_t>(std::max(kEnoughTasks / tasks, panels / kRangePanels), 1, most);
+    return std::clamp<int64_t>(std::max(kEnoughTasks / tasks_of_range, panels / kRangePanels), 1, most);
   };
   // Short sequences are not even looked at.
   if (ranges_of(divide_up(problem.keys * plan.rows_per_token, kPanel)) == 1) return;
@@ -160,10 +160,6 @@ void Cut::take_turns(const Plan& plan, int64_t heads, int64_t panels) {
       }
     }
     turns.push_back({at, at + 1, panels});
-  }
-  // A head by itself has nobody to take turns with.
-  for (Turns& task : turns) {
-    if (task.end - task.begin == 1) task.panels = divide_up(splits[task.begin].keys.count, kPanel);
   }
 }
 

@@ -1,5 +1,5 @@
-// How the forward pass cuts its work: by shape and options alone, so that results are the same bits for any
-// number of workers. Not the work itself (forward.cpp).
+// How the forward pass cuts its work: by shape, options and memory order alone, so that results are the same
+// bits for any number of workers. Not the work itself (forward.cpp).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Split {
 struct StateRange {
   int64_t begin, end;
 };
-// Splits [begin, end), which one task takes in turns, `panels` at a time. Several: of the same keys, whose
-// heads lie side by side in memory, so that tokens are read whole.
+// Splits [begin, end) of one task. Several: of the same keys, whose heads lie side by side in memory; they
+// take turns, `panels` at a time, so that tokens are read whole.
 struct Turns {
   int64_t begin, end, panels;
 };

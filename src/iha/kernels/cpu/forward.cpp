@@ -14,7 +14,7 @@
 // Few queries (a slice of one tile): tasks are ranges of the keys that the tile sees (cut.h), whose states
 // (output, largest, sum) are joined in order afterwards. A few rows of plain keys read keys and values where
 // they lie, each byte once for all of the slice's heads: the memory's bandwidth is the limit, and packing
-// would cost more than the products.
+// would cost more than the products. Slices whose keys lie side by side take turns within one task.
 //
 // Heads that choose: a learned head's panels have a bias each, or regions where candidates' edges cross them;
 // a dynamic head goes by blocks of keys (forward_chosen.cpp).
@@ -80,19 +80,19 @@ void ForwardWorker::begin_slice(const Slice& slice, const Scope& scope, int64_t 
 
 // The tile's queries as the left operand: [rows][cells of d].
 void ForwardWorker::load_queries() {
-  const int64_t rows_of_head = now_->tile.tokens() * plan_.rows_per_token;
+  const QueryTile& tile = now_->tile;
+  const int64_t rows_of_head = tile.tokens() * plan_.rows_per_token;
   const RowSource source = query_source(plan_);
-  for (int64_t head = now_->tile.slice->head_begin; head < now_->tile.slice->head_end; ++head) {
-    const RowSet set{now_->tile.batch, head, now_->tile.stream, &now_->tile.slice->queries,
-                     plan_.problem.query_offset[now_->tile.batch]};
-    float* rows =
-        now_->query_rows.get() + (head - now_->tile.slice->head_begin) * rows_of_head * plan_.key_columns;
-    reader_.read(source, set, now_->tile.begin * plan_.rows_per_token, now_->tile.end * plan_.rows_per_token,
-                 rows, plan_.key_columns);
+  for (int64_t head = tile.slice->head_begin; head < tile.slice->head_end; ++head) {
+    const RowSet set{tile.batch, head, tile.stream, &tile.slice->queries,
+                     plan_.problem.query_offset[tile.batch]};
+    float* rows = now_->query_rows.get() + (head - tile.slice->head_begin) * rows_of_head * plan_.key_columns;
+    reader_.read(source, set, tile.begin * plan_.rows_per_token, tile.end * plan_.rows_per_token, rows,
+                 plan_.key_columns);
   }
   now_->operand = prim_.pairs ? now_->queries.get() : reinterpret_cast<const Cell*>(now_->query_rows.get());
   if (!prim_.pairs) return;
-  for (int64_t row = 0; row < now_->tile.rows(); ++row) {
+  for (int64_t row = 0; row < tile.rows(); ++row) {
     Cell* cells = now_->queries.get() + row * query_row_;
     prim_.pack_along(now_->query_rows.get() + row * plan_.key_columns, plan_.key_depth, cells);
     std::fill(cells + plan_.key_depth, cells + query_row_, Cell{0});
@@ -100,15 +100,16 @@ void ForwardWorker::load_queries() {
 }
 
 void ForwardWorker::attend(const Scope& scope, const State& state, int64_t first, int64_t last) {
-  for (const PanelRange& range : visible_panels(now_->tile)) {
+  const QueryTile& tile = now_->tile;
+  for (const PanelRange& range : visible_panels(tile)) {
     const int64_t end = std::min(range.end, last);
     for (int64_t block = std::max(range.begin, first); block < end; block += block_panels_) {
       const int64_t block_end = std::min(block + block_panels_, end);
-      const bool all = panels_.take_all(now_->tile, scope, block, block_end);
+      const bool all = panels_.take_all(tile, scope, block, block_end);
       if (all && panels_.count == 0) continue;
-      for (int64_t row = 0; row < now_->tile.rows(); row += prim_.group_rows) {
-        const int64_t rows = std::min<int64_t>(prim_.group_rows, now_->tile.rows() - row);
-        if (!all) panels_.find(now_->tile, scope, row, rows, block, block_end);
+      for (int64_t row = 0; row < tile.rows(); row += prim_.group_rows) {
+        const int64_t rows = std::min<int64_t>(prim_.group_rows, tile.rows() - row);
+        if (!all) panels_.find(tile, scope, row, rows, block, block_end);
         if (panels_.count > 0) attend_group(scope, state, row, rows);
       }
     }
@@ -304,10 +305,10 @@ void ForwardWorker::weigh_visible(const State& state, int64_t row, int64_t rows,
 
 // The states of a slice's ranges of keys, in order, as one.
 void ForwardWorker::join(const StateRange& range, const float* states, const State& state) {
-  clear(state, now_->tile.rows());
+  clear(state, rows_.tile.rows());
   for (int64_t number = range.begin; number < range.end; ++number) {
     const State part = state_at(const_cast<float*>(states) + number * state_size(plan_, cut_));
-    for (int64_t row = 0; row < now_->tile.rows(); ++row) {
+    for (int64_t row = 0; row < rows_.tile.rows(); ++row) {
       if (part.sum[row] == 0.0f) continue;  // saw nothing
       const float largest = std::max(state.largest[row], part.largest[row]);
       const float reference = largest == kNone ? 0.0f : largest;
@@ -335,13 +336,13 @@ void ForwardWorker::write_row(const core::MutableArray& array, int64_t at, int64
 void ForwardWorker::finish(const State& state, int64_t out_begin, int64_t out_tokens) {
   constexpr auto kLog2E = static_cast<float>(std::numbers::log2e),
                  kLn2 = static_cast<float>(std::numbers::ln2);
-  for (int64_t row = 0; row < now_->tile.rows(); ++row) {
-    const int64_t head = now_->tile.head(row);
-    const int64_t token = now_->tile.slice->queries.token(now_->tile.index(row));
+  for (int64_t row = 0; row < rows_.tile.rows(); ++row) {
+    const int64_t head = rows_.tile.head(row);
+    const int64_t token = rows_.tile.slice->queries.token(rows_.tile.index(row));
     const bool sees = state.sum[row] != 0.0f;
     float lse = kNone, factor = 0.0f;
     if (sees) {
-      const float exponent = state.largest[row] * plan_.log2_scale + now_->tile.slice->log2_weight;
+      const float exponent = state.largest[row] * plan_.log2_scale + rows_.tile.slice->log2_weight;
       float sum = state.sum[row], reference = exponent, shrink = 1.0f;
       if (!plan_.sinks.empty()) {
         const float sink = plan_.sinks[head] * kLog2E;
@@ -358,18 +359,18 @@ void ForwardWorker::finish(const State& state, int64_t out_begin, int64_t out_to
     if (sees) prim_.scale(output, factor, plan_.value_columns);
     if (outputs_.lse.data != nullptr) {
       const auto& s = outputs_.lse.strides;
-      static_cast<float*>(outputs_.lse.data)[now_->tile.batch * s[0] + head * s[1] + token * s[2] +
-                                             now_->tile.pseudo[row] * s[3]] = lse;
+      static_cast<float*>(outputs_.lse.data)[rows_.tile.batch * s[0] + head * s[1] + token * s[2] +
+                                             rows_.tile.pseudo[row] * s[3]] = lse;
     }
     if (outputs_.parts.data != nullptr) {
       const auto& s = outputs_.parts.strides;
       write_row(outputs_.parts,
-                now_->tile.batch * s[0] + head * s[1] + token * s[2] + now_->tile.pseudo[row] * s[3], s[4],
+                rows_.tile.batch * s[0] + head * s[1] + token * s[2] + rows_.tile.pseudo[row] * s[3], s[4],
                 output);
     }
     if (outputs_.out.data != nullptr && !collapses_) {
       const auto& s = outputs_.out.strides;
-      write_row(outputs_.out, now_->tile.batch * s[0] + head * s[1] + token * s[2], s[3], output);
+      write_row(outputs_.out, rows_.tile.batch * s[0] + head * s[1] + token * s[2], s[3], output);
     }
   }
   if (collapses_) collapse(state, out_begin, out_tokens);
@@ -382,10 +383,10 @@ void ForwardWorker::collapse(const State& state, int64_t out_begin, int64_t out_
   const Problem& problem = plan_.problem;
   const bool global = problem.collapse == CollapseKind::kGlobal;
   const int64_t columns = plan_.value_columns, per_token = plan_.rows_per_token;
-  for (int64_t row = 0; row < now_->tile.rows(); row += per_token) {
-    const int64_t head = now_->tile.head(row), pseudo = now_->tile.pseudo[row];
+  for (int64_t row = 0; row < rows_.tile.rows(); row += per_token) {
+    const int64_t head = rows_.tile.head(row), pseudo = rows_.tile.pseudo[row];
     const int64_t at =
-        (cut_.joins_heads ? now_->tile.slice->queries.token(now_->tile.index(row)) : now_->tile.index(row)) -
+        (cut_.joins_heads ? rows_.tile.slice->queries.token(rows_.tile.index(row)) : rows_.tile.index(row)) -
         out_begin;
     const float* weights = plan_.collapse.data() + head * problem.pseudo_heads + pseudo;
     prim_.multiply_float(
@@ -485,8 +486,9 @@ void ForwardWorker::run_splits(const Turns& task, float* states) {
   }
   const int64_t first_head = in_turn_[0].slice.key_head;
   const int64_t heads = count == 1 ? 0 : in_turn_[count - 1].slice.key_head - first_head + 1;
-  for (int64_t begin = 0; begin < panels; begin += task.panels) {
-    const int64_t end = std::min(begin + task.panels, panels);
+  const int64_t step = count == 1 ? panels : task.panels;
+  for (int64_t begin = 0; begin < panels; begin += step) {
+    const int64_t end = std::min(begin + step, panels);
     for (size_t i = 0; i < count; ++i) {
       InTurn& own = in_turn_[i];
       const bool first_of_head = i == 0 || in_turn_[i - 1].slice.key_head != own.slice.key_head;

@@ -161,7 +161,7 @@ struct Primitives {
   // lanes[16] += a * b, element c to lane c mod 16; for sums over many rows that are added up once, at the
   // end.
   void (*dot_lanes)(const float* a, const float* b, int64_t count, float* lanes);
-  // As cells: with pairs a mixture of heads above the largest bfloat16 is not.
+  // Whether all are, with pairs also when rounded to bfloat16, which a mixture of heads may exceed.
   bool (*finite)(const float* values, int64_t count);
   // Turns the first 2 * pairs channels by the sum of two angles, given as cosines then sines [2][pairs] in
   // float64.

@@ -360,8 +360,7 @@ void score_gradient(const ScoreGradientStep& step) {
         upstream = S::select(bits, S::mul(upstream, keep_scale), S::zero());
         S::store(weights + column, S::select(bits, S::mul(weight, keep_scale), S::zero()));
       }
-      // A hidden key's upstream may have overflowed: 0 times infinity.
-      S::store(gradient + column, S::unless_zero(weight, S::mul(weight, S::sub(upstream, term))));
+      S::store(gradient + column, S::mul(weight, S::sub(upstream, term)));
     }
   }
 }
@@ -451,7 +450,8 @@ bool finite(const float* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     int32_t bits;
     std::memcpy(&bits, values + i, sizeof bits);
-    largest = std::max(largest, bits & 0x7fffffff);
+    const int32_t size = bits & 0x7fffffff;
+    largest = size > largest ? size : largest;
   }
   return largest < kNotFinite;
 }

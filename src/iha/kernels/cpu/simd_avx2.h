@@ -28,10 +28,6 @@ struct Avx2 {
     const __m256i set_bits = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
     return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set_bits, lane)));
   }
-  // `value`, and 0 where `test` is 0.
-  static Float unless_zero(Float test, Float value) {
-    return _mm256_and_ps(value, _mm256_cmp_ps(test, zero(), _CMP_NEQ_UQ));
-  }
   static float sum(Float a) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));

@@ -30,10 +30,6 @@ struct Avx512 {
   static Float select(uint32_t bits, Float yes, Float no) {
     return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), no, yes);
   }
-  // `value`, and 0 where `test` is 0.
-  static Float unless_zero(Float test, Float value) {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, zero(), _CMP_NEQ_UQ), value);
-  }
   static float sum(Float a) { return _mm512_reduce_add_ps(a); }
   static float largest(Float a) { return _mm512_reduce_max_ps(a); }
 

@@ -40,8 +40,6 @@ struct Portable {
     const auto word = static_cast<int32_t>(bits);
     return (Int{word, word, word, word} & lane) != 0 ? yes : no;
   }
-  // `value`, and 0 where `test` is 0.
-  static Float unless_zero(Float test, Float value) { return test != zero() ? value : zero(); }
   static float sum(Float a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float largest(Float a) {
     const float even = a[0] > a[2] ? a[0] : a[2], odd = a[1] > a[3] ? a[1] : a[3];
