@@ -193,6 +193,20 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
     p.batch = 4;
     p.query_offset.assign(4, 0);
   }));
+  // First tokens before each class: more and fewer than a panel, past a sequence's end, over two ranges.
+  calls.push_back(plain_call(90, 90, 4,
+                             "causal_strided:4+first:9,every:5+first:3,strided:3+first:40,strided:8+first:1",
+                             dtype, [](Problem& p) {
+                               p.batch = 3;
+                               p.key_lengths = {90, 2, 31};
+                               p.query_offset = {0, -3, 7};
+                             }));
+  calls.push_back(plain_call(70, 90, 2, "strided:4+first:9,causal_every:5+first:3", dtype, [](Problem& p) {
+    p.pseudo_heads = 2;
+    p.rope.kind = RopeKind::kVirtual;
+    p.dropout_p = 0.3;
+  }));
+  calls.push_back(plain_call(700, 700, 2, "strided:8+first:400", dtype, [](Problem& p) { p.key_heads = 1; }));
   // Heads that choose: chunks of 1024 and 4096 rows, ranges of keys that are whole blocks, joined heads.
   calls.push_back(plain_call(1100, 1100, 1, "causal_dynamic:64:3", dtype));
   calls.push_back(
@@ -217,8 +231,20 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
   PhiloxStream random(3, 9);
   fill_call(joined, random, true, true, true, true);
   calls.push_back(std::move(joined));
-  // Backward: queries in parts, of a group, of streams, of a learned head, of many units, three of them, and
-  // beside a head that takes all at once.
+  Call split = plain_call(2, 900, 2, "global", dtype, [](Problem& p) {
+    p.pseudo_heads = 2;
+    p.layout = Layout::kParallel;
+    p.collapse = CollapseKind::kGlobal;
+    p.dropout_p = 0.2;
+  });
+  calls.push_back(std::move(split));
+  return calls;
+}
+
+// Backward: queries in parts, of a group, of streams, of a learned head, of many units, three of them, and
+// beside heads that take all at once.
+std::vector<Call> calls_of_query_parts(DType dtype) {
+  std::vector<Call> calls;
   calls.push_back(plain_call(1030, 300, 4, "global", dtype, [](Problem& p) {
     p.key_heads = 1;
     p.query_offset = {-730};
@@ -241,19 +267,14 @@ std::vector<Call> calls_of_every_cut(DType dtype) {
   PhiloxStream drawn_last(6, 9);
   fill_call(long_queries, drawn_last, true, true, true, true);
   calls.push_back(std::move(long_queries));
-  Call split = plain_call(2, 900, 2, "global", dtype, [](Problem& p) {
-    p.pseudo_heads = 2;
-    p.layout = Layout::kParallel;
-    p.collapse = CollapseKind::kGlobal;
-    p.dropout_p = 0.2;
-  });
-  calls.push_back(std::move(split));
   return calls;
 }
 
 TEST(CpuEngine, EveryCutOfTheWorkMatchesOracle) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (const Call& call : calls_of_every_cut(dtype)) {
+    std::vector<Call> calls = calls_of_every_cut(dtype);
+    for (Call& call : calls_of_query_parts(dtype)) calls.push_back(std::move(call));
+    for (const Call& call : calls) {
       const Expected expected = by_oracle(call);
       for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
       if (HasFatalFailure()) return;
@@ -276,6 +297,7 @@ ParallelFor shuffled(int workers) {
 TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     std::vector<Call> calls = calls_of_every_cut(dtype);
+    for (Call& call : calls_of_query_parts(dtype)) calls.push_back(std::move(call));
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype, true));
     for (const Call& call : calls) {

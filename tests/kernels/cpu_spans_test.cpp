@@ -102,7 +102,40 @@ TEST(CpuSpans, StepsAreGathered) {
   const auto every = split_by_step(p, parse_pattern("causal_every:8"), 0);
   ASSERT_EQ(every.size(), 1u);
   EXPECT_EQ(every[0].queries.count * every[0].keys.count, 1000 * 125);
-  EXPECT_EQ(split_by_step(p, parse_pattern("strided:8+first:1"), 0).size(), 1u);
+  // First tokens come before each class.
+  const auto first = split_by_step(p, parse_pattern("strided:8+first:13"), 0);
+  ASSERT_EQ(first.size(), 8u);
+  pairs = 0;
+  for (const ViewPair& views : first) {
+    pairs += views.queries.count * views.keys.count;
+    for (int64_t index = 0; index < views.keys.count; ++index) {
+      const int64_t token = views.keys.token(index);
+      EXPECT_TRUE(index < 13 ? token == index : token >= 13 && (token - views.queries.first) % 8 == 0);
+      EXPECT_EQ(views.keys.index_from(token), index);
+      EXPECT_EQ(views.keys.index_from(token + 1), index + 1);
+      for (const int64_t end : {index, index + 1, views.keys.count}) {
+        const View part = views.keys.part(index, end);
+        EXPECT_EQ(part.count, end - index);
+        for (int64_t own = 0; own < part.count; ++own) {
+          ASSERT_EQ(part.token(own), views.keys.token(index + own));
+          ASSERT_EQ(part.index_from(part.token(own)), own);
+        }
+      }
+    }
+  }
+  EXPECT_LE(pairs, 1000 * (1000 / 8 + 13));
+  const auto every_first = split_by_step(p, parse_pattern("every:8+first:3"), 0);
+  ASSERT_EQ(every_first.size(), 1u);
+  EXPECT_EQ(every_first[0].keys.count, 3 + 124);
+  EXPECT_EQ(split_by_step(p, parse_pattern("every:2000+first:3"), 0)[0].keys.count, 3);
+  EXPECT_EQ(split_by_step(p, parse_pattern("strided:8+first:1000"), 0).size(), 1u);  // nothing to gain
+  Problem other = p;
+  other.queries = 32;
+  EXPECT_EQ(split_by_step(other, parse_pattern("strided:8+first:1"), 0).size(), 1u);
+  other.queries = 33;
+  EXPECT_EQ(split_by_step(other, parse_pattern("strided:8+first:1"), 0).size(), 8u);
+  other.documents.assign(1000, 0);
+  EXPECT_EQ(split_by_step(other, parse_pattern("strided:8+first:1"), 0).size(), 1u);
   // Small classes, where masks on all pairs cost more, and where they cost less.
   EXPECT_EQ(split_by_step(p, parse_pattern("strided:300"), 0).size(), 300u);
   EXPECT_EQ(split_by_step(p, parse_pattern("strided:900"), 0).size(), 1u);

@@ -75,7 +75,7 @@ void KeyRange::run(int64_t batch, int64_t key_head, const Rectangle& rectangle, 
     }
     const int64_t first = slice.keys.index_from(begin), last = slice.keys.index_from(end);
     Slice part = slice;
-    part.keys = {slice.keys.token(first), slice.keys.step, last - first};
+    part.keys = slice.keys.part(first, last);
     const Scope scope = plan_.scope(batch, part);
     if (scope.rows() == 0) continue;
     if (slice.regions != nullptr) set_sums_.assign(slice.regions->weight.size(), 0.0);

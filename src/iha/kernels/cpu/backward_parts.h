@@ -82,7 +82,6 @@ class KeyRange {
   void run(int64_t batch, int64_t key_head, const Rectangle& rectangle, const HeadGradients& target);
 
  private:
-  struct PanelRows;
   void run_slice(const Scope& scope, const Slice& part, int64_t batch, int64_t stream,
                  const HeadGradients& target);
   // A dynamic slice and key tokens [begin, end), which are whole blocks.

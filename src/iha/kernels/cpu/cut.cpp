@@ -131,7 +131,7 @@ void Cut::split_keys(const Plan& plan, int64_t states) {
         for (int64_t range = 0; range < ranges && panels > 0; ++range) {
           const int64_t first_panel = panels * range / ranges, end_panel = panels * (range + 1) / ranges;
           const int64_t from = token(first_panel, first_panel), to = token(end_panel - 1, end_panel);
-          const View keys{slice.keys.token(from), slice.keys.step, to - from};
+          const View keys = slice.keys.part(from, to);
           splits.push_back({b, static_cast<int64_t>(i), stream, keys, begin + range});
         }
         ranges_[(b * most_slices_ + i) * streams_ + stream] = {begin, static_cast<int64_t>(splits.size())};

@@ -80,9 +80,16 @@ void RowReader::copy_rows(const RowSource& source, const RowSet& set, int64_t be
   const int64_t per_token = plan_.rows_per_token;
   if (per_token == 1 && array.strides[3] == 1) {
     const auto& s = array.strides;
-    const int64_t at = set.batch * s[0] + set.head * s[1] + set.view->token(begin) * s[2];
-    plan_.primitives.widen_rows(static_cast<const char*>(array.data) + at * plan_.element_size, array.dtype,
-                                s[2] * set.view->step, end - begin, source.width, target, row);
+    const View& view = *set.view;
+    for (int64_t at = begin; at < end;) {  // of the prefix, then of the rest
+      const bool prefix = at < view.prefix;
+      const int64_t stop = prefix ? std::min(end, view.prefix) : end;
+      const int64_t from = set.batch * s[0] + set.head * s[1] + view.token(at) * s[2];
+      plan_.primitives.widen_rows(static_cast<const char*>(array.data) + from * plan_.element_size,
+                                  array.dtype, s[2] * (prefix ? 1 : view.step), stop - at, source.width,
+                                  target + (at - begin) * row, row);
+      at = stop;
+    }
     return;
   }
   for (int64_t at = begin; at < end;) {

@@ -65,7 +65,7 @@ class RowReader {
 class RowsInPlace {
  public:
   RowsInPlace() = default;
-  // Those of the slice's keys in [B, heads, tokens, width].
+  // Those of the slice's keys, which have no prefix, in [B, heads, tokens, width].
   RowsInPlace(const Plan& plan, const core::Array& array, int64_t batch, const Slice& slice)
       : row_(array.strides[2] * slice.keys.step), bytes_(plan.element_size) {
     const auto& s = array.strides;

@@ -13,14 +13,16 @@ namespace iha::cpu {
 namespace {
 
 // Whether residue classes on their own cost less than masks on all pairs, in nanoseconds measured with 64
-// channels: a class at least 1.2 us; of masks 3 ns a pair in the panels of 32 keys that hold any (8 rows of a
-// group lie on steps of their own, so some more) and 0.27 ns a pair for looking at all the others.
-bool classes_pay(int64_t queries, int64_t keys, int64_t every) {
-  constexpr double kClass = 1200, kPair = 3, kLook = 0.27, kTouched = 40;
-  const auto all = static_cast<double>(keys);
-  const double touched = std::min(all, kTouched * static_cast<double>(divide_up(keys, every)));
-  return static_cast<double>(std::min(every, queries)) * kClass <=
-         static_cast<double>(queries) * (touched * kPair + all * kLook);
+// channels: a class at least 1.2 us, and packing each of `first` tokens anew; of masks 3 ns a pair in the
+// panels of 32 keys that hold any (8 rows of a group lie on steps of their own, so some more) and 0.27 ns a
+// pair for looking at all the others.
+bool classes_pay(int64_t queries, int64_t keys, int64_t every, int64_t first) {
+  constexpr double kClass = 1200, kPack = 60, kPair = 3, kLook = 0.27, kTouched = 40;
+  const auto all = static_cast<double>(keys), prefix = static_cast<double>(first),
+             rows = static_cast<double>(queries);
+  const double touched = std::min(all, kTouched * static_cast<double>(divide_up(keys, every)) + prefix);
+  return static_cast<double>(std::min(every, queries)) * (kClass + kPack * prefix) + rows * prefix * kPair <=
+         rows * (touched * kPair + all * kLook);
 }
 
 // Bits c of [0, 32) with begin <= row + c < end.
@@ -33,8 +35,15 @@ uint32_t range_bits(int64_t begin, int64_t end, int64_t row) {
 }  // namespace
 
 int64_t View::index_from(int64_t token) const {
-  if (token <= first) return 0;
-  return std::min(count, step == 1 ? token - first : (token - first + step - 1) / step);
+  if (token < prefix_first + prefix) return std::clamp<int64_t>(token - prefix_first, 0, count);
+  if (token <= first) return std::min(count, prefix);
+  return std::min(count, prefix + (step == 1 ? token - first : (token - first + step - 1) / step));
+}
+
+View View::part(int64_t begin, int64_t end) const {
+  const int64_t prefix_begin = std::min(begin, prefix), prefix_end = std::min(end, prefix);
+  return {token(std::max(begin, prefix)), step, end - begin, prefix_end - prefix_begin,
+          prefix_first + prefix_begin};
 }
 
 Scope::Scope(const Problem& problem, int64_t batch, const Pattern& pattern, const View& keys,
@@ -203,23 +212,30 @@ Sight Scope::sight(const Span* spans, const int64_t* positions, int64_t count, i
 
 std::vector<ViewPair> split_by_step(const Problem& problem, const Pattern& pattern, int64_t query_offset) {
   const View all_queries{0, 1, problem.queries}, all_keys{0, 1, problem.keys};
-  const int64_t every = pattern.every;
-  if (pattern.step == Step::kNone || every == 1 || pattern.first > 0 || problem.queries == 0 ||
-      problem.keys == 0) {
+  const int64_t every = pattern.every, first = std::min(pattern.first, problem.keys);
+  if (pattern.step == Step::kNone || every == 1 || problem.queries == 0 || problem.keys == 0) {
     return {{all_queries, all_keys}};
   }
-  if (pattern.step == Step::kAbsolute) {
-    if (every > problem.keys) return {{all_queries, {0, 1, 1}}};
-    return {{all_queries, {0, every, divide_up(problem.keys, every)}}};
+  if (first > 0 && (!problem.documents.empty() || problem.queries <= kFewQueries)) {
+    return {{all_queries, all_keys}};
   }
-  if (every > problem.keys || !classes_pay(problem.queries, problem.keys, every)) {
+  // First tokens, and those of the class of `key`, below `every`, that come after them.
+  const auto class_of = [&](int64_t key) {
+    const int64_t begin = first + floor_mod(key - first, every);
+    const int64_t rest = begin < problem.keys ? divide_up(problem.keys - begin, every) : 0;
+    return View{begin, every, first + rest, first, 0};
+  };
+  if (pattern.step == Step::kAbsolute) {
+    if (every > problem.keys) return {{all_queries, {0, 1, std::max<int64_t>(1, first)}}};
+    return {{all_queries, class_of(0)}};
+  }
+  if (every > problem.keys || !classes_pay(problem.queries, problem.keys, every, first)) {
     return {{all_queries, all_keys}};
   }
   std::vector<ViewPair> pairs;
   for (int64_t residue = 0; residue < std::min(every, problem.queries); ++residue) {
-    const int64_t key = floor_mod(query_offset + residue, every);
     pairs.push_back({{residue, every, divide_up(problem.queries - residue, every)},
-                     {key, every, divide_up(problem.keys - key, every)}});
+                     class_of(floor_mod(query_offset + residue, every))});
   }
   return pairs;
 }

@@ -11,12 +11,18 @@
 
 namespace iha::cpu {
 
-// Tokens first, first + step, ... (count of them): a residue class, or all tokens.
+// Tokens first, first + step, ...: a residue class, or all tokens. Before them may come a prefix of
+// neighbouring tokens below `first`, from `prefix_first` on.
 struct View {
-  int64_t first = 0, step = 1, count = 0;
-  int64_t token(int64_t index) const { return first + index * step; }
+  int64_t first = 0, step = 1, count = 0;  // count: the prefix too
+  int64_t prefix = 0, prefix_first = 0;
+  int64_t token(int64_t index) const {
+    return index < prefix ? prefix_first + index : first + (index - prefix) * step;
+  }
   // The index of the first token at or past `token`.
   int64_t index_from(int64_t token) const;
+  // Tokens [begin, end) of the view, by index.
+  View part(int64_t begin, int64_t end) const;
   bool operator==(const View&) const = default;
 };
 
@@ -75,8 +81,10 @@ class Scope {
   std::vector<std::pair<int64_t, int64_t>> panel_documents_;  // smallest and largest number of a panel
 };
 
-// Views of a head: which queries and keys can see each other by its step. One pair of all tokens where
-// gathering does not pay or first tokens break the classes.
+// Views of a head: which queries and keys can see each other by its step, first tokens as the prefix of every
+// class. One pair of all tokens where gathering does not pay; where first tokens are those of documents, or
+// queries so few that keys are read in place.
+constexpr int64_t kFewQueries = 32;
 struct ViewPair {
   View queries, keys;
 };
