@@ -113,12 +113,13 @@ int explain() {
   std::cout << "CPU tensors of float32, bfloat16 and float16: the engine, on " << name_of(cpu::active_isa())
             << " (IHA_ISA forces another of:";
   for (const cpu::Isa isa : cpu::supported_isas()) std::cout << ' ' << name_of(isa);
-  std::cout
-      << ").\nEvery option of the operator runs there; steps joined with +first are masked, not gathered.\n"
-         "Heads that choose (learned, dynamic) run there too; few queries pack their keys.\n"
-         "float64: composed torch operations (in iha::core the float64 oracle).\n"
-         "iha::attention_weights and tensors on other devices: composed torch operations.\n"
-         "IHA_CPU=composed takes the engine out of the way.\n";
+  std::cout << ").\nEvery option of the operator runs there. Steps are gathered, with +first for more than "
+               "32 queries.\n"
+               "Documents, and the steps that are not gathered, are masked.\n"
+               "Heads that choose (learned, dynamic) run there too; few queries pack their keys.\n"
+               "float64: composed torch operations (in iha::core the float64 oracle).\n"
+               "iha::attention_weights and tensors on other devices: composed torch operations.\n"
+               "IHA_CPU=composed takes the engine out of the way.\n";
   return 0;
 }
 
