@@ -15,17 +15,15 @@ memory is kept, since the kernel otherwise clears the pages of large results ane
 
 import argparse
 import ctypes
-import pathlib
-import statistics
 import sys
 import time
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-import iha  # noqa: E402
+from peer_measure import ratio
+from peer_paths import iha
+from peer_work import DTYPES
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 HEADS, DEPTH = 12, 64
 
 
@@ -58,10 +56,6 @@ def seconds_in_turns(calls: list, rounds: int) -> list[list[float]]:
             call()
             own.append(time.perf_counter() - start)
     return [own[1:] for own in seconds]
-
-
-def ratio(over: list[float], under: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
 def pattern_over_dense(pattern: str):

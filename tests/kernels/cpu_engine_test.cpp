@@ -270,11 +270,15 @@ std::vector<Call> calls_of_query_parts(DType dtype) {
   return calls;
 }
 
+std::vector<Call> calls_of_cuts_and_parts(DType dtype) {
+  std::vector<Call> calls = calls_of_every_cut(dtype);
+  for (Call& call : calls_of_query_parts(dtype)) calls.push_back(std::move(call));
+  return calls;
+}
+
 TEST(CpuEngine, EveryCutOfTheWorkMatchesOracle) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    std::vector<Call> calls = calls_of_every_cut(dtype);
-    for (Call& call : calls_of_query_parts(dtype)) calls.push_back(std::move(call));
-    for (const Call& call : calls) {
+    for (const Call& call : calls_of_cuts_and_parts(dtype)) {
       const Expected expected = by_oracle(call);
       for (const Isa isa : tested_isas(dtype)) expect_matches(call, expected, isa, serial());
       if (HasFatalFailure()) return;
@@ -296,8 +300,7 @@ ParallelFor shuffled(int workers) {
 
 TEST(CpuEngine, SameBitsForAnyNumberOfWorkers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    std::vector<Call> calls = calls_of_every_cut(dtype);
-    for (Call& call : calls_of_query_parts(dtype)) calls.push_back(std::move(call));
+    std::vector<Call> calls = calls_of_cuts_and_parts(dtype);
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype));
     for (int seed = 300; seed < 312; ++seed) calls.push_back(draw_call(seed, dtype, true));
     for (const Call& call : calls) {
@@ -400,6 +403,10 @@ Call few_call(int64_t queries, int64_t group, int64_t keys, int64_t width, const
   return call;
 }
 
+std::function<void(Problem&)> with_key_heads(int64_t count) {
+  return [count](Problem& p) { p.key_heads = count; };
+}
+
 Cut cut_of(const Call& call, Isa isa) {
   const core::AttentionInputs inputs = call.inputs();
   return Cut(Plan(call.problem, inputs, isa));
@@ -438,9 +445,8 @@ std::vector<Call> few_calls(DType dtype) {
     for (int64_t j = 0; j < p.keys; ++j) p.documents.push_back(j % 7 == 0 ? 1 : j / 250);
   }));
   // Heads that lie side by side take turns: 2 and 7 of them, of several rows, patterns, gaps and masks.
-  const auto heads = [](int64_t count) { return [count](Problem& p) { p.key_heads = count; }; };
   calls.push_back(few_call(1, 4, 1100, 136, "causal", dtype));
-  calls.push_back(few_call(1, 7, 1100, 136, "global", dtype, heads(7)));
+  calls.push_back(few_call(1, 7, 1100, 136, "global", dtype, with_key_heads(7)));
   calls.push_back(few_call(2, 2, 1102, 136, "causal", dtype));
   calls.push_back(few_call(1, 4, 1102, 136, "causal*2,global*2,causal*4", dtype));
   calls.push_back(few_call(1, 2, 1104, 136, "causal_sliding:900+first:70", dtype));
@@ -530,11 +536,10 @@ TEST(CpuEngine, FewQueriesOfNeighbouringHeadsTakeTurns) {
   };
   using Sizes = std::set<int64_t>;
   // few_call lays an even number of keys out by tokens, an odd one by heads. A panel of a head takes 17.5 KB.
-  const auto heads = [](int64_t count) { return [count](Problem& p) { p.key_heads = count; }; };
   EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal", DType::kFloat32)), Sizes{2});
   EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal*4,global*4", DType::kFloat32)), Sizes{2});
-  EXPECT_EQ(turns_of(few_call(1, 7, 4096, 72, "causal", DType::kFloat32, heads(7))), Sizes{7});
-  EXPECT_EQ(turns_of(few_call(1, 9, 4096, 72, "causal", DType::kFloat32, heads(9))), (Sizes{4, 5}));
+  EXPECT_EQ(turns_of(few_call(1, 7, 4096, 72, "causal", DType::kFloat32, with_key_heads(7))), Sizes{7});
+  EXPECT_EQ(turns_of(few_call(1, 9, 4096, 72, "causal", DType::kFloat32, with_key_heads(9))), (Sizes{4, 5}));
   EXPECT_EQ(turns_of(few_call(1, 4, 4097, 72, "causal", DType::kFloat32)), Sizes{1});
   EXPECT_EQ(turns_of(few_call(1, 4, 4096, 72, "causal*4,causal_sliding:100*4", DType::kFloat32)), Sizes{1});
   EXPECT_EQ(turns_of(few_call(1, 4, 4096, 64, "causal", DType::kFloat32)), Sizes{1});   // small rows

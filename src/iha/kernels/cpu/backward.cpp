@@ -274,7 +274,7 @@ void Backward::run_unit(CrewType& crew, UnitMemory& memory, int64_t unit, int64_
   zeroed(memory.query_sums, query_heads * p.queries * plan_.key_columns);
   zeroed(memory.key_sums, key_heads * p.keys * plan_.key_columns);
   zeroed(memory.value_sums, key_heads * p.keys * plan_.value_columns);
-  const int64_t wave = wave_of(crew.workers(), ranges), shares = wave == ranges ? ranges : wave + 1;
+  const int64_t shares = std::min(ranges, wave_of(crew.workers(), ranges) + 1);
   int64_t step = 0;
   for (int64_t key_head = key_begin; key_head < key_begin + key_heads; ++key_head) {
     step = std::max(step, query_step(batch, key_head));

@@ -83,7 +83,7 @@ class Scope {
 
 // Views of a head: which queries and keys can see each other by its step, first tokens as the prefix of every
 // class. One pair of all tokens where gathering does not pay; where first tokens are those of documents, or
-// queries so few that keys are read in place.
+// queries are few (one reads its keys in place, which have no prefix then).
 constexpr int64_t kFewQueries = 32;
 struct ViewPair {
   View queries, keys;
